@@ -29,6 +29,7 @@ from accord.cli import (
     output,
     pipeline,
     pipeline_report,
+    pipeline_tables,
     rag,
     relay,
     rpc,
@@ -39,6 +40,7 @@ from accord.cli import (
 
 for verbs in (community_bus, community_log):
     community.app.registered_commands += verbs.app.registered_commands
+pipeline.app.registered_commands += pipeline_tables.app.registered_commands
 pipeline.app.add_typer(
     pipeline_report.whatif_app, name="whatif", help="Replay history under a proposed change."
 )

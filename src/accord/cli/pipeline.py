@@ -29,6 +29,7 @@ if TYPE_CHECKING:
     from accord.pipeline.folder import Layout
     from accord.pipeline.landing import Landing
     from accord.pipeline.runs.runner import RunOutcome, SparkTarget
+    from accord.pipeline.runs.versions import QueryResult
     from accord.station.settings import Settings
 
 app = App(no_args_is_help=True, epilog="Example: accord pipeline run")
@@ -260,6 +261,8 @@ def status(cli: LandingCli) -> None:
     if told["version"] is not None:
         lines = [f"Version {told['version']}: {', '.join(told['tables'])}"]
         lines.append(_accounts_table(told["accounts"]))
+        if len(told["versions"]) > 1:
+            lines.append(f"Versions that `sql --version` can ask: {', '.join(told['versions'])}")
     for stream, rows in told["waiting"].items():
         lines.append(f"{rows} records of {stream} wait for a run.")
     if told["running"]:
@@ -271,24 +274,36 @@ def status(cli: LandingCli) -> None:
 @app.command(epilog='Example: accord pipeline sql "SELECT * FROM accounting"')
 def sql(
     cli: QueryCli,
-    question: Annotated[str, typer.Argument(help="In Spark's SQL; every gold table is a view.")],
+    question: Annotated[
+        str, typer.Argument(help="In DuckDB's SQL; every gold table and layer is a view.")
+    ],
     limit: Annotated[
         int, typer.Option(min=1, max=1_000_000, help="At most this many rows.")
     ] = 1000,
+    version: Annotated[
+        str | None,
+        typer.Option("--version", help="An older version of gold, as `status` lists them."),
+    ] = None,
+    by_spark: Annotated[
+        bool,
+        typer.Option(
+            "--spark",
+            help="Ask by Spark, in its SQL; --master, --remote and --conf imply it.",
+        ),
+    ] = False,
 ) -> None:
-    """Query the published tables."""
-    layout, _ = _locate(cli)
-    from accord.pipeline.runs.versions import open_published, require_query, run_query
-    from accord.pipeline.session import open_session, watch_session
+    """Query the published tables, the layers, and `quarantined`: refused records with bodies."""
+    from accord.pipeline.session import require_extra
 
-    where = cli.target()
-    require_query(question)
-    with (
-        open_published(layout),
-        open_session(layout.root, where.master, where.remote, conf=where.conf) as spark,
-        watch_session(spark, layout.spark_log, where.patience),
-    ):
-        answer = run_query(layout, spark, question, limit=limit)
+    require_extra()
+    layout, where = cli.layout(), cli.target()
+    if by_spark or where.master or where.remote or where.conf:
+        answer = _ask_spark(cli, question, limit, version)
+    else:
+        from accord.pipeline.runs.reader import open_reader
+
+        with open_reader(layout, version) as reader:
+            answer = reader.ask(question, limit=limit, seconds=cli.patience)
     rows = [output.RawJson(dict(zip(answer.columns, row, strict=True))) for row in answer.rows]
     shown = (["" if value is None else str(value) for value in row] for row in answer.rows)
     cli.emit(
@@ -297,6 +312,20 @@ def sql(
     )
     if answer.more:
         cli.note(f"There are more than {limit} rows; ask for more with --limit.")
+
+
+def _ask_spark(cli: QueryCli, question: str, limit: int, version: str | None) -> "QueryResult":
+    from accord.pipeline.runs.versions import open_published, require_query, run_query
+    from accord.pipeline.session import open_session, watch_session
+
+    layout, where = cli.layout(), cli.target()
+    require_query(question)
+    with (
+        open_published(layout, version),
+        open_session(layout.root, where.master, where.remote, conf=where.conf) as spark,
+        watch_session(spark, layout.spark_log, where.patience),
+    ):
+        return run_query(layout, spark, question, limit=limit, version=version)
 
 
 def _locate(cli: PipelineCli, landing: str | None = None) -> "tuple[Layout, str | None]":
@@ -334,10 +363,12 @@ def _show_run(cli: Cli, outcome: "RunOutcome") -> None:
     result = outcome.payload()
     lines: list[output.Line] = ["Nothing has landed. Next: accord pipeline export"]
     if outcome.version is not None:
-        lines = [f"Nothing new has landed; version {outcome.version} stays."]
+        lines = [f"Nothing new has landed; version {outcome.version} stands."]
     if outcome.published:
         lines = [_accounts_table(result["accounts"]), f"Published version {outcome.version}."]
     _note_spoilt(cli, [{"segment": each.segment, "reason": each.reason} for each in outcome.spoilt])
+    for each in outcome.findings:
+        cli.note(f"not as expected: {each.table}: {each.expectation}: {each.reason or each.rows}")
     cli.emit(result, lines)
 
 

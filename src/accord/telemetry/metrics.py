@@ -215,6 +215,10 @@ _PIPELINE: Final = (
      "All records that ever landed, by outcome as of gold: accepted, quarantined, duplicates."),
     ("accord_pipeline_spoilt_segments", _G, "segments", (),
      "Segments that the last run left out because their content does not match their name."),
+    ("accord_pipeline_unexpected_rows", _G, "rows", ("table", "act"),
+     "Rows of published tables that break an expectation; one where it could not be checked."),
+    ("accord_pipeline_run_seconds", _G, "seconds", ("stage",),
+     "How long each stage of the run took that published last."),
 )
 # fmt: on
 

@@ -72,13 +72,31 @@ def test_a_history_is_run_looked_at_asked_and_refreshed(tmp_path: Path) -> None:
         stream: terms.quarantined for stream, terms in truth.streams.items()
     }
     assert [row["n"] for row in answer["rows"]] == sorted(row["n"] for row in answer["rows"])
+    assert accord_json("sql", question, "--spark", *folder) == answer
     assert accord_json("sql", question, "--limit", "2", *folder)["more"]
+
+    for engine in ((), ("--spark",)):
+        for layer, term in (("silver", "accepted"), ("quarantined", "quarantined")):
+            counted = f"SELECT stream, count(*) AS n FROM {layer} GROUP BY stream"
+            rows = accord_json("sql", counted, *engine, *folder)["rows"]
+            assert {row["stream"]: row["n"] for row in rows} == {
+                stream: getattr(terms, term)
+                for stream, terms in truth.streams.items()
+                if getattr(terms, term)
+            }
+
+    idle = accord_json("run", *folder)
+    assert (idle["version"], idle["published"]) == ("00000001", False)
 
     again = accord_json("refresh", "relay_deliveries", *folder)
     assert again["version"] == "00000002"
     assert "relay_deliveries" in again["built"]
     assert "relay_latency" in again["built"]
     assert "members" not in again["built"]
+    assert accord_json("status", *folder)["versions"] == ["00000001", "00000002"]
+    for engine in ((), ("--spark",)):
+        older = accord_json("sql", question, "--version", "1", *engine, *folder)
+        assert older == answer
 
 
 @pytest.mark.usefixtures("one_session")

@@ -10,7 +10,7 @@ from typing import Any
 
 from accord.pipeline.errors import PipelineError
 from accord.pipeline.folder import Layout, lock_folder
-from accord.pipeline.landing import release_retired
+from accord.pipeline.landing import admitted, release_retired
 from accord.pipeline.runs import versions
 
 
@@ -48,7 +48,7 @@ def maintain(
             shutil.rmtree(layout.version(name))
         removed = versions.remove_old(layout, keep)
         # Only what every table has may go, and the last run may have failed.
-        is_whole = versions.holds_admitted(layout, current)
+        is_whole = versions.is_current(layout, current, admitted(layout))
         released = release_retired(layout, landing) if is_whole else 0
         damaged = [name for name in current.tables if current.damaged(name)]
         freed = before - _size(layout)

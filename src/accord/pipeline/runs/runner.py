@@ -1,7 +1,7 @@
 """Runs: once, continuously, or to refresh a table; and the status of a pipeline.
 
 A run fills the layers, checks the accounting, builds gold and publishes it by one rename. A run
-that stops before that leaves the published version as it was.
+that stops before that leaves the published version as it was. With nothing new none is started.
 """
 
 import json
@@ -15,7 +15,14 @@ from typing import TYPE_CHECKING, Any, Final
 from accord import __version__
 from accord.pipeline import folder
 from accord.pipeline.errors import PipelineError
-from accord.pipeline.folder import LAYERS, Layout, lock_folder, lock_holder, table_format
+from accord.pipeline.folder import (
+    DEFAULT_FORMAT,
+    LAYERS,
+    Layout,
+    lock_folder,
+    lock_holder,
+    table_format,
+)
 from accord.pipeline.landing import (
     DamagedSegment,
     Landing,
@@ -30,7 +37,10 @@ from accord.pipeline.landing import (
 )
 from accord.pipeline.rules.streams import STREAMS
 from accord.pipeline.runs import queries, versions
+from accord.pipeline.runs.expectations import FILE, Finding, check, expectations_of
 from accord.pipeline.runs.queries import NewTables, StoredTables
+from accord.pipeline.runs.reader import read_version
+from accord.pipeline.runs.versions import GoldVersion
 from accord.pipeline.session import PATIENCE, open_session, watch_session
 from accord.pipeline.tables import GOLD
 from accord.pipeline.tables.layers import StreamAccount, accounting, accounts
@@ -55,6 +65,7 @@ class RunOutcome:
     seconds: Mapping[str, float] = field(default_factory=dict)  # how long each stage took
     built: Sequence[str] = ()  # the gold tables that were built; the others are the same files
     followed: Sequence[str] = ()  # those among them that were made from what is new
+    findings: Sequence[Finding] = ()  # the expectations of tables that do not hold
 
     def payload(self) -> dict[str, Any]:
         """The outcome as JSON."""
@@ -138,10 +149,23 @@ def run(
     plan = {table: table in whole for table in stale}
     made = versions.build_tables(tables, definitions, plan, previous, new, step)
     seconds["gold"] = time.monotonic() - started
-    versions.publish(layout, name, facts, tables.files)
+    facts = {**facts, "files": versions.contents(layout, tables.files)}
+    findings = _require_expected(layout, GoldVersion(name, layout.version(name), facts))
+    facts["seconds"] = seconds
+    facts["findings"] = [asdict(each) for each in findings]
+    versions.publish(layout, name, facts)
     versions.remove_old(layout)
     outcome = RunOutcome(
-        name, True, len(news[0]), news[1], account, rows, seconds, made.built, made.followed
+        name,
+        True,
+        len(news[0]),
+        news[1],
+        account,
+        rows,
+        seconds,
+        made.built,
+        made.followed,
+        findings,
     )
     _record(layout, now_ms, outcome)
     progress("published", steps, steps)
@@ -181,6 +205,22 @@ def _require_balance(account: Sequence[StreamAccount]) -> None:
         f"the records do not add up, and nothing was published ({counts})",
         mend=f"run `accord pipeline refresh {layer}`; its checkpoint does not match its table",
     )
+
+
+def _require_expected(layout: Layout, draft: GoldVersion) -> Sequence[Finding]:
+    """The expectations that do not hold and only warn; raises PipelineError for the others."""
+    if table_format(layout) != DEFAULT_FORMAT:
+        return ()
+    expected = expectations_of(layout)
+    with read_version(layout, draft) as reader:
+        findings = check(reader, expected, int(draft.facts["published_at"]))
+    if broken := [each for each in findings if each.act == "stop" and each.rows]:
+        told = "; ".join(f"{each.table}: {each.expectation} ({each.rows} rows)" for each in broken)
+        raise PipelineError(
+            f"the tables are not as expected, and nothing was published ({told[:1000]})",
+            mend=f"look into the records, or change {FILE} in the folder if it is the cause",
+        )
+    return findings
 
 
 def _record(layout: Layout, now_ms: int, outcome: RunOutcome) -> None:
@@ -310,12 +350,14 @@ def _run(
     progress: Progress,
 ) -> RunOutcome:
     news = prepare(layout, landing, progress)
-    if not admitted(layout):
-        current = versions.published(layout)
-        return RunOutcome(current.name if current else None, False, spoilt=news[1])
-    if not refreshed and not news[0] and (current := _current(layout, definitions)) is not None:
-        release_retired(layout, landing)
-        return RunOutcome(current.name, False, spoilt=news[1])
+    landed = admitted(layout)
+    current = versions.published(layout)
+    if not landed or (not refreshed and versions.is_current(layout, current, landed, definitions)):
+        if landed:
+            release_retired(layout, landing)
+        account = [StreamAccount(**each) for each in current.facts["accounts"]] if current else []
+        name = current.name if current else None
+        return RunOutcome(name, False, spoilt=news[1], accounts=account)
     progress("starting Spark", 0, 1)
     with (
         where.open(layout, lock) as spark,
@@ -333,14 +375,6 @@ def _run(
         )
     release_retired(layout, landing)
     return outcome
-
-
-def _current(layout: Layout, definitions: Sequence[GoldTable]) -> versions.GoldVersion | None:
-    """The published version if it holds everything that was admitted, by this release's rules."""
-    version = versions.published(layout)
-    if version is None or not versions.holds_admitted(layout, version):
-        return None
-    return version if {each.name for each in definitions} <= set(version.tables) else None
 
 
 def _now() -> int:
@@ -362,6 +396,7 @@ def status(layout: Layout, landing: str | None = None) -> dict[str, Any]:
         "folder": str(layout.root),
         "table_format": table_format(layout),
         "version": version.name if version else None,
+        "versions": versions.kept_versions(layout),
         "published_at": facts.get("published_at"),
         "tables": version.tables if version else [],
         "accounts": facts.get("accounts", []),

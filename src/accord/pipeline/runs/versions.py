@@ -26,9 +26,8 @@ from accord import __version__
 from accord.kernel.files import sync_folder
 from accord.pipeline.errors import PipelineError
 from accord.pipeline.folder import LAYERS, Layout, table_format
-from accord.pipeline.landing import admitted
 from accord.pipeline.runs.queries import NewTables, StoredTables, WithinTables
-from accord.pipeline.tables.layers import TERMS, StreamAccount
+from accord.pipeline.tables.layers import TERMS, StreamAccount, quarantine
 from accord.pipeline.tables.table import (
     BUCKET,
     Append,
@@ -118,10 +117,13 @@ def _unreadable(layout: Layout) -> PipelineError:
 
 
 @contextmanager
-def open_published(layout: Layout) -> Iterator[GoldVersion]:
-    """The published version, which is not removed while the block runs; raise if there is none."""
+def open_published(layout: Layout, name: str | None = None) -> Iterator[GoldVersion]:
+    """A version, by default the current one, which is not removed while the block runs.
+
+    Raises PipelineError if there is none, or none of that name any more.
+    """
     while True:
-        version = published(layout)
+        version = published(layout) if name is None else _find(layout, name)
         if version is None:
             raise PipelineError(
                 "nothing is published yet", where=str(layout.root), mend="run `accord pipeline run`"
@@ -132,6 +134,27 @@ def open_published(layout: Layout) -> Iterator[GoldVersion]:
             if (version.path / _FACTS).exists():
                 yield version
                 return
+
+
+def kept_versions(layout: Layout) -> list[str]:
+    """The names of all versions that can be read, the published one last."""
+    current = published(layout)
+    if current is None:
+        return []
+    return [each for each in sorted(_versions(layout)) if int(each) <= int(current.name)]
+
+
+def _find(layout: Layout, name: str) -> GoldVersion:
+    kept = kept_versions(layout)
+    if name.isascii() and name.isdecimal() and (name := f"{int(name):08}") in kept:
+        path = layout.version(name)
+        with contextlib.suppress(OSError, ValueError):
+            return GoldVersion(name, path, json.loads((path / _FACTS).read_bytes()))
+    raise PipelineError(
+        f"there is no version {name[:40]!r}",
+        where=str(layout.gold),
+        mend=f"name one of {', '.join(kept)}" if kept else "run `accord pipeline run`",
+    )
 
 
 def create_draft(layout: Layout) -> str:
@@ -159,16 +182,12 @@ def publish(
 ) -> GoldVersion:
     """Publish a finished draft, for all readers at once.
 
-    `files` are those of each table, also of earlier versions; by default what the draft has.
+    `files` are those of each table, also of earlier versions, unless `facts` has their `contents`
+    already; by default what the draft has.
     """
     path = layout.version(name)
-    if files is None:
-        folders = sorted(each for each in path.iterdir() if each.is_dir())
-        files = {each.name: sorted(each.rglob("*.parquet")) for each in folders}
-    contents = {
-        table: [_file_facts(each, layout.gold) for each in found] for table, found in files.items()
-    }
-    facts = {**facts, _TABLES: contents}
+    if files is not None or _TABLES not in facts:
+        facts = {**facts, _TABLES: contents(layout, files or _written(path))}
     (path / _FACTS).write_text(json.dumps(facts))
     for file in path.rglob("*"):
         _bring_to_disk(file)
@@ -180,6 +199,20 @@ def publish(
     new.replace(layout.current)
     sync_folder(layout.gold)
     return GoldVersion(name, path, facts)
+
+
+def contents(
+    layout: Layout, files: "Mapping[str, Sequence[Path]]"
+) -> dict[str, list[dict[str, Any]]]:
+    """The files of each table with their sizes and digests, as a version names them."""
+    return {
+        table: [_file_facts(each, layout.gold) for each in found] for table, found in files.items()
+    }
+
+
+def _written(draft: Path) -> dict[str, list[Path]]:
+    folders = sorted(each for each in draft.iterdir() if each.is_dir())
+    return {each.name: sorted(each.rglob("*.parquet")) for each in folders}
 
 
 def _file_facts(file: Path, gold: Path) -> dict[str, Any]:
@@ -391,6 +424,25 @@ def whole_tables(
     return downstream(definitions, {*_missing(definitions, previous), *refreshed, *damaged})
 
 
+def is_current(
+    layout: Layout,
+    current: GoldVersion | None,
+    landed: Mapping[str, int],
+    definitions: Sequence[GoldTable] = (),
+) -> bool:
+    """Whether the published version has all that landed, in the tables of this Accord."""
+    if current is None or current.facts.get("accord") != __version__:
+        return False
+    try:
+        same_layers = current.facts.get("layers") == layer_ids(layout)
+    except (OSError, ValueError, KeyError):
+        return False
+    accounts = current.facts.get("accounts", ())
+    known = {each["stream"]: each["landed"] for each in accounts if each["landed"]}
+    names = {table.name for table in definitions}
+    return same_layers and known == dict(landed) and names <= set(current.tables)
+
+
 def layer_ids(layout: Layout) -> dict[str, str]:
     """The id in the checkpoint of each layer, which changes when the layer is reset."""
     ids = {}
@@ -400,24 +452,13 @@ def layer_ids(layout: Layout) -> dict[str, str]:
     return ids
 
 
-def holds_admitted(layout: Layout, version: GoldVersion) -> bool:
-    """Whether a version holds everything that was admitted, by this release and these layers."""
-    try:
-        layers = layer_ids(layout)
-    except (OSError, ValueError, KeyError):
-        return False  # a checkpoint is missing: a run will see why
-    accounted = {each["stream"]: each["landed"] for each in version.facts.get("accounts", ())}
-    return (
-        version.facts.get("accord") == __version__
-        and version.facts.get("layers") == layers
-        and {stream: rows for stream, rows in accounted.items() if rows} == admitted(layout)
-    )
-
-
 def _counts(facts: Mapping[str, Any]) -> dict[str, tuple[int, int]]:
     accounts = facts.get("accounts", ())
     return {each["stream"]: (each["accepted"], each["quarantined"]) for each in accounts}
 
+
+QUARANTINED: Final = "quarantined"
+"""The view of refused records with their bodies."""
 
 _QUERY: Final = re.compile(r"\s*(select|with|from|values|table)\b", re.IGNORECASE)
 _LOOK: Final = re.compile(r"\s*(show|describe|desc)\b", re.IGNORECASE)
@@ -433,17 +474,23 @@ class QueryResult:
     more: bool
 
 
-def run_query(layout: Layout, spark: "SparkSession", question: str, *, limit: int) -> QueryResult:
-    """Run a query on the published version; raise `PipelineError` if it is no query or fails."""
+def run_query(
+    layout: Layout, spark: "SparkSession", question: str, *, limit: int, version: str | None = None
+) -> QueryResult:
+    """Run a query by Spark on a version; raise `PipelineError` if it is no query or fails."""
     require_query(question)
-    with open_published(layout) as version:
-        tables = published_tables(layout, spark, version)
-        for table in version.tables:
+    with open_published(layout, version) as found:
+        tables = published_tables(layout, spark, found)
+        for table in found.tables:
             tables.gold(table).createOrReplaceTempView(table)
+        if version is None:
+            for layer in LAYERS:
+                tables.layer(layer).createOrReplaceTempView(layer)
+            quarantine(tables.layer("checked")).createOrReplaceTempView(QUARANTINED)
         answer = spark.sql(_statement(question))
-        found = answer.limit(limit + 1).collect()
-        rows = [[plain_value(value) for value in row] for row in found[:limit]]
-        return QueryResult(version.name, answer.columns, rows, len(found) > limit)
+        rows = answer.limit(limit + 1).collect()
+        shown = [[plain_value(value) for value in row] for row in rows[:limit]]
+        return QueryResult(found.name, answer.columns, shown, len(rows) > limit)
 
 
 def published_tables(layout: Layout, spark: "SparkSession", version: GoldVersion) -> StoredTables:
