@@ -79,7 +79,8 @@ def contents(layout: Layout, spark: "SparkSession") -> dict[str, Counter[Any]]:
     with open_published(layout) as version:
         published = published_tables(layout, spark, version)
         for name in version.tables:
-            found[name] = Counter(map(tuple, published.gold(name).collect()))
+            # Rows hold lists, which have no hash.
+            found[name] = Counter(map(repr, published.gold(name).collect()))
     return found
 
 
