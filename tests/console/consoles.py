@@ -24,15 +24,19 @@ from accord.capabilities.llm import (
     TextPiece,
 )
 from accord.capabilities.llm import register as register_llm
-from accord.capabilities.rag import open_corpora
+from accord.capabilities.rag import open_corpora, search
 from accord.capabilities.rag import register as register_rag
+from accord.capabilities.settings import RagSettings
 from accord.community.client import LocalTransport
 from accord.community.node import Node, open_node
 from accord.console import Console, ConsoleParts, NodeAccess, PlaneHealth, ShownSetting, Tickets
+from accord.console.answers import Answers
+from accord.console.conversations import CONSOLE, Conversations
 from accord.console.pages import PAGES
 from accord.kernel.clock import SystemClock
 from accord.kernel.signing import SigningKey
 from accord.station import listener
+from accord.storage import open_store
 
 ADDRESS = "http://127.0.0.1:7070"
 EVIL = "<script>alert('evil')</script>"
@@ -138,14 +142,20 @@ class Opened:
 
 
 @asynccontextmanager
-async def opened(home: Path, *, founded: bool = True, name: str = "here") -> AsyncIterator[Opened]:
+async def opened(
+    home: Path, *, founded: bool = True, name: str = "here", model: Scripted | None = None
+) -> AsyncIterator[Opened]:
     """A console whose node is in a community of its own, if nothing else is said."""
     clock = LaterClock()
     key = SigningKey.generate()
     blobs = Blobs(home / "blobs", clock)
-    model = Scripted()
+    model = model or Scripted()
     (home / "stores").mkdir(parents=True)
-    async with open_corpora(home / "stores", blobs) as corpora:
+    async with (
+        open_corpora(home / "stores", blobs) as corpora,
+        open_store(home / "stores", CONSOLE) as kept,
+    ):
+        answers = Answers(Conversations(kept, clock))
 
         def register(node: Node) -> None:
             membership.register(node, clock)
@@ -153,6 +163,7 @@ async def opened(home: Path, *, founded: bool = True, name: str = "here") -> Asy
             chat.register(node, clock, blobs)
             market.register(node, clock, embedder=None)
             register_rag(node, clock, corpora=corpora, blobs=blobs)
+            search.register(node, clock, settings=RagSettings())
             register_llm(node, clock, [model], GenerationQueue(max_concurrent=2, max_waiting=2))
 
         async with open_node(
@@ -178,6 +189,7 @@ async def opened(home: Path, *, founded: bool = True, name: str = "here") -> Asy
                 settings=[ShownSetting("station", "name", EVIL, "its name", False, "ACCORD_X")],
                 settings_file=home / "accord.toml",
                 log_file=home / "logs" / "station.log",
+                answers=answers,
             )
             tickets = Tickets(home / "console", clock, session_seconds=3600, idle_seconds=600)
             found = Opened(
@@ -189,6 +201,7 @@ async def opened(home: Path, *, founded: bool = True, name: str = "here") -> Asy
                 yield found
             finally:
                 found.console.close()
+                await answers.close()
 
 
 def with_url(found: Opened, url: str) -> Opened:

@@ -6,11 +6,11 @@ from typing import Any
 from urllib.parse import unquote
 
 import pytest
-from tests.console.consoles import EVIL, Browser, Opened, Scripted, opened
+from tests.console.consoles import EVIL, Browser, Opened, opened
 
-from accord.capabilities.llm import BackendModel
 from accord.community.errors import Code, CommunityError
 from accord.console.pages import Origin, origins
+from accord.console.pages.files import split_passage
 from accord.console.templates import MemberNames
 from accord.kernel.signing import SigningKey
 
@@ -283,60 +283,14 @@ async def test_a_file_that_is_elsewhere_says_so_and_offers_to_fetch_it(tmp_path:
         assert 'role="alert"' in (await browser.send("files/fetch", {"cid": cid})).text
 
 
-async def test_an_answer_is_streamed_and_cites_what_it_rests_on(tmp_path: Path) -> None:
-    async with opened(tmp_path / "home") as found, found.inside() as browser:
-        await add(browser)
-        page = (await browser.get("ask?q=How+long+must+rain+water+be+boiled")).text
-        assert 'sse-connect="/console/ask/answer?q=How+long+must' in page
-        told = await browser.get("ask/answer?q=How+long+must+rain+water+be+boiled")
-        assert told.headers["content-type"].startswith("text/event-stream")
-        events = re.findall(r"^event: (\w+)$", told.text, re.MULTILINE)
-        assert events[0] == "sources"
-        assert events[-1] == "end"
-        assert events.count("word") > 2
-        assert "/console/files/document/blake3:" in told.text
-        assert "boiled for five minutes" in told.text
-        assert EVIL not in told.text
-        assert "boiled" in str(found.model.asked[0].messages)
-
-
-async def test_without_scripts_the_answer_comes_at_once(tmp_path: Path) -> None:
-    async with opened(tmp_path / "home") as found, found.inside() as browser:
-        await add(browser)
-        shown = (await browser.get("ask/whole?q=boil+rain+water&corpus=library")).text
-        assert "Boil it first" in shown
-        assert "<h3>Sources</h3>" in shown
-        assert EVIL not in shown
-
-
-async def test_an_answer_of_the_small_built_in_model_says_so(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+async def test_the_passage_that_an_answer_rests_on_is_opened_in_its_document(
+    tmp_path: Path,
 ) -> None:
-    small = (BackendModel("scripted", ctx=4096, built_in=True),)
-    for models, is_marked in ((Scripted.models, False), (small, True)):
-        monkeypatch.setattr(Scripted, "models", models)
-        async with opened(tmp_path / f"home {is_marked}") as found, found.inside() as browser:
-            await add(browser)
-            shown = (await browser.get("ask/whole?q=boil+rain+water&corpus=library")).text
-            assert ("the small built-in model" in shown) is is_marked
-
-
-async def test_what_no_document_is_about_is_not_made_up(tmp_path: Path) -> None:
+    assert split_passage("a  b\nc d\n\ne", "b c") == ("a  ", "b\nc d", "\n\ne")
+    assert split_passage("a (b", "(b") == ("a ", "(b", "")
+    assert split_passage("a b", "") == split_passage("a b", "c") == ("a b", "", "")
     async with opened(tmp_path / "home") as found, found.inside() as browser:
-        assert "no documents yet" in (await browser.get("ask")).text
         await add(browser)
-        shown = (await browser.get("ask/whole?q=Who+won+the+chess+championship")).text
-        assert "I do not know" in shown
-        assert found.model.asked == []
-
-
-async def test_a_question_that_is_none_gets_a_banner(tmp_path: Path) -> None:
-    async with opened(tmp_path / "home") as found, found.inside() as browser:
-        for query in ("", "q=", "q=" + "x" * 3000, "q=" + "x" * 9000):
-            refused = await browser.get(f"ask/answer?{query}")
-            assert refused.status_code == 400
-            assert 'role="alert"' in refused.text
-        found.is_up = False
-        told = (await browser.get("ask/answer?q=x")).text
-        assert "event: trouble" in told
-        assert told.endswith("event: end\ndata: \n\n")
+        [cid] = found.parts.blobs.cids()
+        shown = (await browser.get(f"files/document/{cid}?passage=boiled+for")).text
+        assert '<mark id="passage">boiled for five' in shown

@@ -75,9 +75,10 @@ async def test_a_person_logs_in_asks_a_new_document_posts_and_invites(
         await page.get_by_role("button", name="Ask", exact=True).click()
         await expect(page.locator(".answer")).to_contain_text("Boil it first")
         await expect(page.locator(".answer")).to_contain_text("<script>")
+        await expect(page.get_by_role("heading", name="Sources")).to_be_visible()
         await examine(page, "ask-answered", folder)
-        await page.get_by_role("link", name="Water", exact=True).click()
-        await expect(page.locator("pre")).to_contain_text("boiled for five minutes")
+        await page.get_by_role("link", name="Open passage 1 in Water").click()
+        await expect(page.locator("mark")).to_contain_text("boiled for five minutes")
         await examine(page, "document", folder)
 
         await page.get_by_role("link", name="Market", exact=True).click()

@@ -15,6 +15,7 @@ from accord.cli import (
     arguments,
     authority,
     backup,
+    bridge,
     chat,
     community,
     community_bus,
@@ -88,6 +89,7 @@ _GROUPS = {
         (rpc.app, "rpc", "Call services from the shell."),
         (rpc.events_app, "events", "Watch the events that services publish."),
         (rpc.jobs_app, "jobs", "List, retry and dismiss jobs."),
+        (bridge.app, "bridge", "Serve contracts over other protocols."),
     ),
     OPERATE: (
         (relay.app, "relay", "Bring agents into chats."),

@@ -26,6 +26,11 @@ File = Annotated[str, typer.Argument(help="A JSON file; - is stdin.", show_defau
 
 def read_json(name: str) -> Any:
     """Read a JSON document strictly; raises `UnreadableError`."""
+    return _decode(read_bytes(name), name)
+
+
+def read_bytes(name: str) -> bytes:
+    """Read a file, or stdin, up to a limit; raises `UnreadableError`."""
     from accord.kernel.canonical import MAX_BYTES
 
     try:
@@ -39,7 +44,7 @@ def read_json(name: str) -> Any:
         raise _unreadable(f"cannot be read ({reason})", name) from None
     if len(data) > MAX_BYTES:
         raise _unreadable(f"larger than the {MAX_BYTES} bytes that are read", name)
-    return _decode(data, name)
+    return data
 
 
 def read_json_at(name: str, revision: str) -> Any:

@@ -18,6 +18,7 @@ from accord.cli.node import CommunityCli, choose_node, label, members_of, names_
 if TYPE_CHECKING:
     from accord.cli.node import LocalNode
     from accord.community.client import Client
+    from accord.community.dialler import Dialler
 
 app = App()
 
@@ -201,12 +202,9 @@ async def _dial_node(here: "LocalNode", own: "Client", node: str | None) -> Asyn
     if target["node_id"] == here.key.id:
         yield own
         return
-    met = [
-        url
-        for peer in (await own.get("/node/v1/peers"))["peers"]
-        if peer["node_id"] == target["node_id"] and not peer["failures"]
-        for url in peer["endpoints"]
-    ]
+    peers = {each["node_id"]: each for each in (await own.get("/node/v1/peers"))["peers"]}
+    met = peers.get(target["node_id"])
+    known = met["endpoints"] if met is not None and not met["failures"] else []
     chosen = here.settings.community
     dialler = Dialler(here.key, SystemClock(), plain_http=chosen.plain_http, peers=chosen.peers)
     failure = CommunityError(
@@ -216,7 +214,11 @@ async def _dial_node(here: "LocalNode", own: "Client", node: str | None) -> Asyn
         mend="start its station, then run `accord community sync`",
     )
     async with contextlib.AsyncExitStack() as opened:
-        for url in dict.fromkeys([*met, *target["endpoints"]]):
+        through = met["reached"].get("anchor") if met is not None else None
+        relayed = []
+        if through in peers:
+            relayed = await _by_anchor(dialler, own.community, peers[through], target["node_id"])
+        for url in dict.fromkeys([*relayed, *known, *target["endpoints"]]):
             try:
                 client, _ = await dialler.dial(
                     url, own.community, opened, node_id=target["node_id"]
@@ -227,6 +229,24 @@ async def _dial_node(here: "LocalNode", own: "Client", node: str | None) -> Asyn
             yield client
             return
         raise failure
+
+
+async def _by_anchor(
+    dialler: "Dialler", community: str, anchor: dict[str, Any], node_id: str
+) -> list[str]:
+    """The address of a node through an anchor, which is looked up first."""
+    from accord.community.errors import CommunityError
+
+    for url in anchor["endpoints"]:
+        try:
+            link = await dialler.connect(url, community, node_id=anchor["node_id"])
+        except CommunityError:
+            continue
+        await link.close()
+        if link.way is not None:
+            dialler.relays.learn(community, anchor["node_id"], link.way, [node_id])
+            return dialler.relays.addresses(community, node_id)
+    return []
 
 
 def _json_object(text: str, option: str) -> dict[str, Any]:

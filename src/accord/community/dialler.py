@@ -20,11 +20,13 @@ from accord.community.client import (
     empty_trust,
     node_refusal,
 )
+from accord.community.communities import HostedCommunity
 from accord.community.errors import Code, CommunityError, bad_request
 from accord.community.identity import fingerprint, pinned_context, probe_certificate
-from accord.community.peers import PeerBook, announced_ports
+from accord.community.peers import PeerBook, announced_ports, known_urls
 from accord.community.relays import RelayDialler, RelayTable, Way
 from accord.community.rules import formats, manifests, wire
+from accord.community.rules.gossip import order_addresses
 from accord.community.rules.manifests import REPUBLISH_SECONDS
 from accord.community.rules.requests import NO_BODY, sign_path_request
 from accord.community.rules.tunnels import parse_relayed
@@ -352,6 +354,16 @@ class Dialler:
                 Code.NOT_FOUND, "the node there is not in this community", where=address[:120]
             )
         return manifests.parse_node(raw)
+
+
+def addresses_of(
+    dialler: Dialler, book: PeerBook, hosted: HostedCommunity, node_id: str, *, now: float
+) -> list[str]:
+    """Every address of a node, those through anchors too; where it answered last comes first."""
+    urls = known_urls(book, hosted, node_id)
+    urls += dialler.relays.addresses(hosted.community_id, node_id)
+    records = [book.address(hosted.community_id, url) for url in urls]
+    return list(order_addresses(records, now=now, paused=True))
 
 
 @asynccontextmanager

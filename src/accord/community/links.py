@@ -11,11 +11,10 @@ import structlog
 
 from accord.community.client import Client
 from accord.community.communities import HostedCommunity
-from accord.community.dialler import Dialler
+from accord.community.dialler import Dialler, addresses_of
 from accord.community.errors import Code, CommunityError
-from accord.community.peers import PeerBook, known_urls
+from accord.community.peers import PeerBook
 from accord.community.rules.formats import Level
-from accord.community.rules.gossip import order_addresses
 from accord.community.rules.routing import FRESH_SECONDS, UNSENT
 from accord.kernel.clock import Clock
 
@@ -194,12 +193,10 @@ class NodeLinks:
 
     def _addresses(self, community_id: str, node_id: str) -> list[str]:
         hosted = self.communities.get(community_id)
-        urls = [] if hosted is None else known_urls(self.book, hosted, node_id)
-        urls += self.dialler.relays.addresses(community_id, node_id)
-        # Where a sync has found it, it is asked first; nobody waits for silent addresses here.
-        records = [self.book.address(community_id, url) for url in urls]
-        ordered = order_addresses(records, now=self._now(), paused=True)
-        return list(ordered)[:_MOST_ADDRESSES]
+        if hosted is None:
+            return []
+        found = addresses_of(self.dialler, self.book, hosted, node_id, now=self._now())
+        return found[:_MOST_ADDRESSES]
 
     def _drop(self, key: tuple[str, str]) -> None:
         """Give up a link; its last user closes it."""

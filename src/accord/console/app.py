@@ -128,9 +128,7 @@ class Console:
                 "trouble": visit.trouble,
                 "typed": visit.form.texts,
                 "note": self._notes.pop(visit.session.id, None) if is_whole else None,
-                "csrf": Markup('<input type="hidden" name="{}" value="{}">').format(
-                    CSRF, visit.session.csrf
-                ),
+                "csrf": visit.csrf,
                 **values,
             },
         )

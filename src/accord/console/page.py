@@ -22,7 +22,7 @@ from accord.authority.assembly import RunningAuthority
 from accord.community.client import Client
 from accord.community.errors import Code, CommunityError
 from accord.console.parts import ConsoleParts
-from accord.console.sessions import PATH, ConsoleError, ConsoleSession, not_up
+from accord.console.sessions import CSRF, PATH, ConsoleError, ConsoleSession, not_up
 from accord.kernel.errors import AccordError
 from accord.web import bodies, sse
 
@@ -228,6 +228,12 @@ class Visit:
         if not (value.isascii() and value.isdecimal() and len(value) < _DIGITS):
             raise ConsoleError("expected a number", where=name)
         return int(value)
+
+    @property
+    def csrf(self) -> Markup:
+        """The hidden field with the token of the session's forms."""
+        field = '<input type="hidden" name="{}" value="{}">'
+        return Markup(field).format(CSRF, self.session.csrf)  # noqa: S704
 
     @property
     def here(self) -> str:

@@ -24,6 +24,7 @@ from accord.authority.assembly import RunningAuthority
 from accord.capabilities.file import Blobs
 from accord.community.client import Client
 from accord.community.errors import Code, CommunityError
+from accord.console.answers import Answers
 from accord.console.sessions import ConsoleError
 from accord.kernel.clock import Clock, SystemClock
 from accord.kernel.signing import SigningKey
@@ -318,6 +319,7 @@ class ConsoleParts:
         landing: Where segments land for the pipeline; None for the default folder.
         turns: Spaces the connections of the home's shell.
         figures: The figures of the last day, each with its time, the oldest first.
+        answers: The conversations with the documents, and what is being answered.
     """
 
     name: str
@@ -334,6 +336,7 @@ class ConsoleParts:
     log_file: Path | None
     landing: str | None = None
     home_option: str = ""
+    answers: Answers | None = None
     chat: Callable[[], Admin | None] = _no_chat
     children: CommandRunner = field(default_factory=CommandRunner)
     turns: ShellLock = field(default_factory=ShellLock)

@@ -19,7 +19,9 @@ from starlette.responses import Response
 from starlette.routing import Route
 
 from accord.community.rules.formats import display_id
+from accord.console.markdown import markdown
 from accord.console.sessions import PATH
+from accord.kernel.clock import format_time
 from accord.kernel.errors import AccordError
 
 _SCRIPT: Final = "text/javascript; charset=utf-8"
@@ -184,7 +186,13 @@ class Templates:
             auto_reload=False,
         )
         self._environment.filters.update(
-            size=size, moment=moment, short=short, shell=shlex.quote, plain=plain_refusal, bdi=bdi
+            size=size,
+            moment=moment,
+            short=short,
+            shell=shlex.quote,
+            plain=plain_refusal,
+            bdi=bdi,
+            markdown=markdown,
         )
         self._environment.globals.update(
             values, assets={each.name: each.url for each in assets}, path=PATH
@@ -205,8 +213,10 @@ def size(count: float | None) -> str:
     return f"{count:.3g} {_UNITS[unit]}" if unit else f"{count:g} {_UNITS[0]}"
 
 
-def moment(time: str) -> Markup:
-    """Format a time; the script shows it in the reader's time zone."""
+def moment(time: str | int) -> Markup:
+    """Format a time, or milliseconds since the epoch; the script shows it in the reader's zone."""
+    if isinstance(time, int):
+        time = format_time(time / 1000)
     plain = time.replace("T", " ").removesuffix("Z").partition(".")[0]
     return Markup('<time datetime="{}">{} UTC</time>').format(time, plain)
 

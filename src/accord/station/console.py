@@ -22,6 +22,8 @@ from accord.authority.assembly import RunningAuthority
 from accord.capabilities.file import Blobs
 from accord.community.client import LocalTransport
 from accord.console import Console, ConsoleParts, NodeAccess, PlaneHealth, ShownSetting, Tickets
+from accord.console.answers import Answers
+from accord.console.conversations import CONSOLE, Conversations
 from accord.console.pages import PAGES
 from accord.console.parts import CommandRunner
 from accord.console.sessions import PATH
@@ -38,6 +40,7 @@ from accord.station.pipeline import landing_of
 from accord.station.plane import Plane, PlaneContext, PlaneEndpoint, PlaneReport
 from accord.station.relay import RelayPlane
 from accord.station.settings import FILE_NAME, Settings, home_option, sections, variable
+from accord.storage import open_store
 from accord.telemetry.figures import Figure
 
 _AWAY = PlainTextResponse("The console is not up. Try again.\n", 503)
@@ -72,7 +75,13 @@ class ConsolePlane:
 
     async def run(self, context: PlaneContext) -> None:
         """Serve until the station drains."""
-        parts = self._parts(context)
+        async with open_store(store.store_location(self.settings), CONSOLE) as kept:
+            conversations = Conversations(kept, self.clock)
+            await conversations.stop_all()
+            await self._serve_console(context, Answers(conversations))
+
+    async def _serve_console(self, context: PlaneContext, answers: Answers) -> None:
+        parts = self._parts(context, answers)
         console = Console(
             parts, PAGES, login_tickets(self.settings, self.clock), self.settings.console.url
         )
@@ -83,13 +92,14 @@ class ConsolePlane:
         finally:
             self._app = None
             console.close()
+            await answers.close()
             await parts.children.stop()
 
     async def serve(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Answer a browser."""
         await (self._app or _AWAY)(scope, receive, send)
 
-    def _parts(self, context: PlaneContext) -> ConsoleParts:
+    def _parts(self, context: PlaneContext, answers: Answers) -> ConsoleParts:
         settings = self.settings
         community = _one_of(self.others, CommunityPlane)
         relay = _one_of(self.others, RelayPlane)
@@ -139,6 +149,7 @@ class ConsolePlane:
             note=note,
             audit=latest_acts,
             figures=figures,
+            answers=answers,
         )
 
 

@@ -20,6 +20,7 @@ from accord.capabilities.rag.tables import SCHEMA as RAG
 from accord.community.bus import BUS_STORE as BUS
 from accord.community.store import COMMUNITY_STORE as COMMUNITY
 from accord.community.store import known_communities
+from accord.console.conversations import CONSOLE
 from accord.relay.connector import RELAY
 from accord.relay.gateway.inbox import INBOX_SCHEMA as INBOX
 from accord.relay.platforms.webchat.tables import WEBCHAT
@@ -32,7 +33,7 @@ from accord.storage.location import Role, StoreLocation, connect, locate
 from accord.storage.revisions import empty_file, state_of
 
 # Both parts of the connector have their tables in RELAY.
-SCHEMAS: Final = (STATION, COMMUNITY, BUS, RAG, RELAY, WEBCHAT, AUTHORITY)
+SCHEMAS: Final = (STATION, COMMUNITY, BUS, RAG, RELAY, WEBCHAT, AUTHORITY, CONSOLE)
 """The stores that backups and checks cover, if they exist."""
 
 OUTBOXES: Final = (COMMUNITY, BUS, RELAY, AUTHORITY)

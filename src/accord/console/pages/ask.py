@@ -1,133 +1,190 @@
-"""Ask: a question to the community's documents, answered by the concierge's rules."""
+"""Ask: conversations with the community's documents, answered by the concierge's rules."""
 
-import secrets
-from collections.abc import AsyncGenerator, Sequence
-from contextlib import aclosing
+import asyncio
+from collections.abc import AsyncGenerator
 from typing import Any, Final
-from urllib.parse import urlencode
+from urllib.parse import quote
 
-from markupsafe import escape
-from starlette.responses import Response
+from starlette.responses import RedirectResponse, Response
 
-from accord.community.errors import Code, CommunityError
-from accord.concierge.community import CommunityAccess, offered_model
-from accord.concierge.rules.answers import (
-    MOST_PASSAGES,
-    RetrievedPassage,
-    StreamedAnswer,
-    cited_documents,
-    prompt_messages,
-    relevant_passages,
-    stop_sequences,
-)
-from accord.concierge.rules.replies import written_by
+from accord.community.errors import CommunityError
+from accord.concierge.community import CommunityAccess
+from accord.console.answers import Answers, RunningAnswer, exported
+from accord.console.conversations import Conversation, Turn
+from accord.console.markdown import markdown
 from accord.console.page import Page, Piece, Visit
-from accord.console.sessions import ConsoleError
+from accord.console.sessions import ConsoleError, not_up
 from accord.kernel.errors import AccordError
 
 _QUESTION: Final = 2000
-_UNKNOWN: Final = "I do not know: nothing in the documents is about this."
-_NO_MODEL: Final = (
-    "There is no language model here to put it in words. This is what the documents say:"
-)
+_NAME: Final = 200
+# What a browser is sent anew of an answer that grows.
+_STEP_SECONDS: Final = 0.1
+_WHOLE_SECONDS: Final = 120.0
 
 
-async def show(visit: Visit, told: Sequence[Piece] | None = None) -> Response:
-    """Show the form, and below it the answer, streamed or whole."""
-    question, corpus = visit.query("q"), visit.query("corpus")
+async def show(visit: Visit) -> Response:
+    """Show a conversation, or the form that begins one; the others are listed beside it."""
+    answers = _answers(visit)
+    chosen = visit.query("c") or visit.form.text("c")
+    words = visit.query("words")
+    conversation: Conversation | None = None
+    turns: list[Turn] = []
+    if chosen:
+        conversation, turns = await answers.conversations.get(chosen)
     corpora: list[dict[str, Any]] = []
+    models: list[str] = []
     missing: AccordError | None = None
-    async with visit.community() as client:
-        try:
-            corpora = [
-                {"name": name, "docs": docs}
-                for name, docs in (await CommunityAccess(client).corpora(personal=True)).items()
-            ]
-        except CommunityError as error:
-            missing = error
+    try:
+        async with visit.community() as client:
+            found = await CommunityAccess(client).corpora(personal=True)
+            corpora = [{"name": name, "docs": docs} for name, docs in found.items()]
+            told = await client.post("/node/v1/models", {"capability": "llm.chat"})
+            models = list(dict.fromkeys(each["name"] for each in told["models"]))
+    except CommunityError as error:
+        missing = error
     return visit.show(
         "ask.html",
-        question=question[:_QUESTION],
-        corpus=corpus,
+        conversation=conversation,
+        turns=turns,
+        running={
+            each.number
+            for each in turns
+            if conversation and answers.running(conversation.id, each.number)
+        },
+        listed=await answers.conversations.latest(words[:_NAME]),
+        words=words,
+        question=visit.form.text("q") or visit.query("q")[:_QUESTION],
         corpora=corpora,
+        models=models,
         missing=missing,
-        asked=urlencode({"q": question, "corpus": corpus}),
-        told=told,
     )
 
 
+async def ask(visit: Visit) -> Response:
+    """Ask a question in a conversation, or in a new one."""
+    answers, form = _answers(visit), visit.form
+    question = form.needed("q", "The question").replace("\0", "")
+    if len(question) > _QUESTION:
+        raise ConsoleError(f"a question has at most {_QUESTION} letters", mend="ask for less")
+    corpus, model = form.text("corpus")[:_NAME], form.text("model")[:_NAME]
+    kept = answers.conversations
+    if form.text("c"):
+        conversation, _ = await kept.get(form.text("c"))
+        if (conversation.corpus, conversation.model) != (corpus, model):
+            await kept.choose(conversation.id, corpus, model)
+            conversation, _ = await kept.get(conversation.id)
+    else:
+        conversation = await kept.begin(question, corpus, model)
+    await answers.ask(conversation, question, visit.community)
+    return RedirectResponse(_address(visit, conversation.id), 303)
+
+
 async def answer(visit: Visit) -> Response:
-    """Stream the answer."""
-    question, corpus = _asked(visit)
-    return visit.stream(_pieces(visit, question, corpus))
+    """Stream an answer while it is made."""
+    chosen, number = visit.query("c"), visit.number("number")
+    await _answers(visit).conversations.get(chosen)
+    return visit.stream(_pieces(visit, chosen, number))
 
 
 async def whole(visit: Visit) -> Response:
-    """Show the whole answer, for browsers without scripts."""
-    question, corpus = _asked(visit)
-    return await show(visit, [piece async for piece in _pieces(visit, question, corpus)])
+    """Wait for the answers of a conversation, for browsers without scripts."""
+    answers, chosen = _answers(visit), visit.query("c")
+    _, turns = await answers.conversations.get(chosen)
+    async with asyncio.timeout(_WHOLE_SECONDS):
+        for each in turns:
+            running = answers.running(chosen, each.number)
+            while running is not None and not running.has_ended:
+                await running.changed.wait()
+    return RedirectResponse(_address(visit, chosen), 303)
 
 
-def _asked(visit: Visit) -> tuple[str, str]:
-    question = visit.query("q")
-    if not question:
-        raise ConsoleError("nothing was asked", mend="write a question")
-    if len(question) > _QUESTION:
-        raise ConsoleError(f"a question has at most {_QUESTION} letters", mend="ask for less")
-    return question, visit.query("corpus")
+async def stop(visit: Visit) -> Response:
+    """Stop the answer that is being made; what was said is kept."""
+    chosen = visit.form.needed("c", "The conversation")
+    await _answers(visit).stop(chosen)
+    return RedirectResponse(_address(visit, chosen), 303)
 
 
-async def _pieces(visit: Visit, question: str, corpus: str) -> AsyncGenerator[Piece, None]:
-    try:
-        async with visit.community() as client:
-            commons = CommunityAccess(client, corpus)
-            found = await commons.passages(question)
-            passages = relevant_passages(question, found, MOST_PASSAGES)
-            if not passages:
-                yield Piece("word", escape(_UNKNOWN))
-            else:
-                yield Piece("sources", visit.part("ask_sources.html", sources=_sources(passages)))
-                async with aclosing(_words(visit, commons, question, passages)) as words:
-                    async for word in words:
-                        yield Piece("word", escape(word))
-    except AccordError as error:
-        yield Piece("trouble", visit.part("trouble_part.html", trouble=error))
+async def retry(visit: Visit) -> Response:
+    """Ask the last question again, as a new one."""
+    answers, chosen = _answers(visit), visit.form.needed("c", "The conversation")
+    conversation, turns = await answers.conversations.get(chosen)
+    if not turns:
+        raise ConsoleError("nothing was asked here yet", mend="write a question")
+    await answers.stop(chosen)
+    await answers.ask(conversation, turns[-1].question, visit.community)
+    return RedirectResponse(_address(visit, chosen), 303)
+
+
+async def rename(visit: Visit) -> Response:
+    """Rename a conversation."""
+    chosen = visit.form.needed("c", "The conversation")
+    title = visit.form.needed("title", "The name")[:_NAME].replace("\0", "")
+    await _answers(visit).conversations.rename(chosen, title)
+    return visit.done("It is renamed.", path=_address(visit, chosen))
+
+
+async def delete(visit: Visit) -> Response:
+    """Delete a conversation."""
+    answers, chosen = _answers(visit), visit.form.needed("c", "The conversation")
+    await answers.stop(chosen)
+    await answers.conversations.delete(chosen)
+    return visit.done("The conversation is deleted.")
+
+
+async def export(visit: Visit) -> Response:
+    """Send a conversation as a Markdown file."""
+    conversation, turns = await _answers(visit).conversations.get(visit.query("c"))
+    return Response(
+        exported(conversation, turns),
+        media_type="text/markdown; charset=utf-8",
+        headers={"content-disposition": f'attachment; filename="{conversation.id}.md"'},
+    )
+
+
+async def _pieces(visit: Visit, chosen: str, number: int) -> AsyncGenerator[Piece, None]:
+    answers = _answers(visit)
+    running: RunningAnswer | None = answers.running(chosen, number)
+    while running is not None and not running.has_ended:
+        changed = running.changed
+        yield Piece("answer", markdown(running.text))
+        await changed.wait()
+        await asyncio.sleep(_STEP_SECONDS)
+    conversation, turns = await answers.conversations.get(chosen)
+    for each in turns:
+        if each.number == number:
+            shown = _turn(visit, conversation, each, is_last=each is turns[-1])
+            yield Piece("whole", visit.part("ask_turn.html", **shown))
     yield Piece("end")
 
 
-async def _words(
-    visit: Visit, commons: CommunityAccess, question: str, passages: Sequence[RetrievedPassage]
-) -> AsyncGenerator[str, None]:
-    try:
-        model = await offered_model(commons.bus)
-    except CommunityError as error:
-        if error.code is not Code.NOT_IMPLEMENTED:
-            raise
-        yield _NO_MODEL
-        return
-    spoken = StreamedAnswer()
-    mark = secrets.token_hex(8)
-    asked = prompt_messages(question, passages, (), mark)
-    async with aclosing(commons.generate(model.name, asked, stop_sequences(mark))) as pieces:
-        async for piece in pieces:
-            if shown := spoken.add(piece):
-                yield shown
-    yield spoken.end() + written_by(model)
+def _turn(visit: Visit, conversation: Conversation, turn: Turn, *, is_last: bool) -> dict[str, Any]:
+    return {
+        "conversation": conversation,
+        "turn": turn,
+        "is_running": False,
+        "is_last": is_last,
+        "csrf": visit.csrf,
+        "page": visit.page,
+    }
 
 
-def _sources(passages: Sequence[RetrievedPassage]) -> list[dict[str, Any]]:
-    """Each document once, with the passages used."""
-    return [
-        {
-            "cid": first.cid,
-            "title": first.title,
-            "corpus": first.corpus,
-            "node": first.node,
-            "pages": sorted(pages),
-            "texts": [each.text for each in passages if each.cid == first.cid],
-        }
-        for first, pages in cited_documents(passages)
-    ]
+def _answers(visit: Visit) -> Answers:
+    if visit.parts.answers is None:
+        raise not_up("the store of conversations")
+    return visit.parts.answers
 
 
-PAGE: Final = Page("ask", "Ask", show, reads={"answer": answer, "whole": whole}, group="People")
+def _address(visit: Visit, chosen: str) -> str:
+    return f"{visit.page.path}?c={quote(chosen, safe='')}"
+
+
+PAGE: Final = Page(
+    "ask",
+    "Ask",
+    show,
+    reads={"answer": answer, "whole": whole, "export": export},
+    acts={"ask": ask, "stop": stop, "retry": retry, "rename": rename, "delete": delete},
+    group="People",
+)

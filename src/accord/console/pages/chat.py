@@ -1,17 +1,21 @@
 """Chat: sealed messages between this station and other members."""
 
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from typing import Any, Final
-from urllib.parse import quote
+from urllib.parse import urlencode
 
 from starlette.responses import Response
 
 from accord.community.client import Client
 from accord.console.page import Page, Visit
-from accord.console.templates import member_names
+from accord.console.templates import MemberNames, member_names
 from accord.kernel.clock import format_time
 from accord.kernel.ulid import UlidSource
 
 _SHOWN: Final = 200
+_WORDS: Final = 200
+_EXCERPT: Final = 60
 _WAYS: Final = {
     "direct": "Delivered to the recipient.",
     "forwarded": "The recipient is offline; an anchor keeps it for them.",
@@ -19,27 +23,64 @@ _WAYS: Final = {
 }
 
 
+@dataclass(frozen=True, slots=True)
+class Thread:
+    """The messages with one member: the latest of them, and how many are unread."""
+
+    peer: str
+    name: str
+    last: str
+    at: str
+    unread: int
+
+
 async def show(visit: Visit) -> Response:
     """Show the messages with everybody or with one member; nothing is marked as read."""
     own = visit.parts.node.key.id
     wanted = visit.form.text("recipient") or visit.query("peer")
+    words = visit.query("words")[:_WORDS]
     async with visit.community() as client:
         told = await client.get("/node/v1/members")
-        others = [each for each in told["members"] if each["node_id"] != own]
-        peer = next((each["node_id"] for each in others if each["node_id"] == wanted), "")
+        others = [each["node_id"] for each in told["members"] if each["node_id"] != own]
+        peer = next((each for each in others if each == wanted), "")
         number = await visit.changes(client)
-        messages = await _messages(client, peer)
+        everything = await _messages(client, "")
+        messages = await _messages(client, peer) if peer else everything
+    names = member_names(told)
+    unread = sum(_is_unread(each, own) for each in messages)
     return visit.show(
         "chat.html",
         others=others,
-        names=member_names(told),
+        names=names,
         peer=peer,
-        messages=messages,
+        threads=threads(everything, others, own, names),
+        messages=[each for each in messages if _has(each, words)],
+        words=words,
         own=own,
         number=number,
-        address=_with(visit, peer),
-        unread=sum(_is_unread(each, own) for each in messages),
+        address=_with(visit, peer, words),
+        unread=unread,
     )
+
+
+def threads(
+    messages: Sequence[Mapping[str, Any]], others: Sequence[str], own: str, names: MemberNames
+) -> list[Thread]:
+    """One thread for each member, that with the latest message first."""
+    found: dict[str, list[Mapping[str, Any]]] = {each: [] for each in others}
+    for each in messages:
+        found.setdefault(each["to"] if each["from"] == own else each["from"], []).append(each)
+    made = [
+        Thread(
+            peer,
+            names.name(peer),
+            (some[-1].get("body") or "")[:_EXCERPT] if some else "",
+            some[-1]["created_at"] if some else "",
+            sum(_is_unread(each, own) for each in some),
+        )
+        for peer, some in found.items()
+    ]
+    return sorted(made, key=lambda each: each.at, reverse=True)
 
 
 async def live(visit: Visit) -> Response:
@@ -83,12 +124,18 @@ async def _messages(client: Client, peer: str) -> list[dict[str, Any]]:
     return list(answer["output"]["messages"])
 
 
-def _is_unread(message: dict[str, Any], own: str) -> bool:
+def _has(message: Mapping[str, Any], words: str) -> bool:
+    body = (message.get("body") or "").casefold()
+    return all(word in body for word in words.casefold().split())
+
+
+def _is_unread(message: Mapping[str, Any], own: str) -> bool:
     return message["to"] == own and message["read_at"] is None
 
 
-def _with(visit: Visit, peer: str) -> str:
-    return f"{visit.page.path}?peer={quote(peer, safe='')}" if peer else visit.page.path
+def _with(visit: Visit, peer: str, words: str = "") -> str:
+    asked = {name: value for name, value in (("peer", peer), ("words", words)) if value}
+    return f"{visit.page.path}?{urlencode(asked)}" if asked else visit.page.path
 
 
 PAGE: Final = Page(

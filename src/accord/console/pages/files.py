@@ -306,13 +306,25 @@ async def document(visit: Visit) -> Response:
         cid=cid,
         is_here=is_here,
         size=size,
-        text=text,
+        parts=None if text is None else split_passage(text, visit.query("passage")),
         known=known,
         names=called,
         others=others,
         shared=shared,
         readers=None if shared is None else _readers(shared, called),
     )
+
+
+def split_passage(text: str, words: str) -> tuple[str, str, str]:
+    """Split a text around the first place that has these words, whatever space is between them."""
+    wanted = r"\s+".join(map(re.escape, words.split()[:40]))
+    found = re.search(wanted, text) if wanted else None
+    if found is None:
+        return text, "", ""
+    # The passage goes on to the end of its paragraph.
+    end = text.find("\n\n", found.end())
+    end = len(text) if end < 0 else end
+    return text[: found.start()], text[found.start() : end], text[end:]
 
 
 async def fetch(visit: Visit) -> Response:

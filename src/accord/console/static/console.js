@@ -27,6 +27,32 @@ const offerCopies = (root) => {
   }
 };
 
+// A button that copies the text that it carries.
+const offerTexts = (root) => {
+  if (!navigator.clipboard) return;
+  for (const button of root.querySelectorAll("button[data-copy][hidden]")) {
+    button.hidden = false;
+    const word = button.textContent;
+    button.addEventListener("click", async () => {
+      await navigator.clipboard.writeText(button.dataset.copy);
+      button.textContent = "Copied";
+      setTimeout(() => { button.textContent = word; }, 1500);
+    });
+  }
+};
+
+// Enter sends what is written, Shift-Enter begins a new line.
+const sendByEnter = (root) => {
+  for (const field of root.querySelectorAll("textarea[data-enter]:not([data-sends])")) {
+    field.dataset.sends = "yes";
+    field.addEventListener("keydown", (event) => {
+      if (event.key !== "Enter" || event.shiftKey || event.isComposing) return;
+      event.preventDefault();
+      if (field.value.trim()) field.form.requestSubmit();
+    });
+  }
+};
+
 // A command breaks between its words, and not behind the dashes of an option.
 const keepWords = (root) => {
   for (const code of root.querySelectorAll(".command code:not(:has(.word))")) {
@@ -128,7 +154,7 @@ const tellColumns = (root) => {
 };
 
 const enrich = (root) => {
-  for (const comfort of [offerCopies, keepWords, showTimes, tellColumns]) comfort(root);
+  for (const comfort of [offerCopies, offerTexts, sendByEnter, keepWords, showTimes, tellColumns]) comfort(root);
 };
 
 // A page that is looked at is told when something on it has changed, and fetches that part anew. A
@@ -175,6 +201,7 @@ document.addEventListener("DOMContentLoaded", () => {
   offerPalette();
   setInterval(() => document.querySelectorAll("time[datetime][title]").forEach(sayTime), 30_000);
   document.querySelectorAll(".tail").forEach(toEnd);
+  if (!location.hash) document.querySelector(".turns #last")?.scrollIntoView({ block: "nearest" });
   follow();
   document.addEventListener("visibilitychange", () => (document.hidden ? unfollow() : follow()));
   addEventListener("pagehide", unfollow);

@@ -1,0 +1,243 @@
+"""Ask: conversations with the documents, their history, and what can be done with them."""
+
+import asyncio
+import re
+from collections.abc import AsyncGenerator
+from pathlib import Path
+
+import pytest
+from tests.console.consoles import EVIL, Browser, Scripted, opened
+
+from accord.capabilities.llm import BackendModel, GenerationRequest, Piece, PromptRead, TextPiece
+from accord.console import ConsoleError
+from accord.console.answers import exported
+from accord.console.conversations import CONSOLE, MOST_CONVERSATIONS, Conversations, TurnState
+from accord.kernel.clock import SystemClock
+from accord.storage import open_store
+
+WATER = b"# Water\n\nRain water must be\nboiled for five minutes before drinking.\n"
+BOIL = "How long must rain water be boiled"
+
+
+async def add(browser: Browser) -> None:
+    given = {"corpus": "library", "title": f"Water {EVIL}", "licence": "CC0-1.0"}
+    file = ("water.md", WATER, "text/markdown")
+    await browser.send("files/add", given, files={"file": file})
+
+
+async def asked(browser: Browser, question: str = BOIL, **fields: str) -> tuple[str, str]:
+    """Ask, wait for the answer, and return the conversation and its page."""
+    shown = await browser.send("ask/ask", {"q": question, **fields})
+    chosen = shown.url.params["c"]
+    return chosen, (await browser.get(f"ask/whole?c={chosen}", follow_redirects=True)).text
+
+
+class Slow(Scripted):
+    """A model that says one word, and then nothing until it is let go on."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.spoke = asyncio.Event()
+        self.go = asyncio.Event()
+
+    async def generate(self, asked: GenerationRequest) -> AsyncGenerator[Piece]:
+        yield PromptRead(7)
+        yield TextPiece("Boiling ", None, 1)
+        yield TextPiece("helps ", None, 2)
+        self.spoke.set()
+        await self.go.wait()
+
+
+async def test_a_question_begins_a_conversation_that_is_kept(tmp_path: Path) -> None:
+    async with opened(tmp_path / "home") as found, found.inside() as browser:
+        await add(browser)
+        chosen, shown = await asked(browser)
+        assert "Boil it first" in shown
+        assert "Open the passage" in shown
+        assert "boiled for five minutes" in shown
+        assert EVIL not in shown
+        again = (await browser.get("ask")).text
+        assert f"/console/ask?c={chosen}" in again
+        assert BOIL in again
+
+
+async def test_what_was_said_before_is_told_to_the_model(tmp_path: Path) -> None:
+    async with opened(tmp_path / "home") as found, found.inside() as browser:
+        await add(browser)
+        chosen, _ = await asked(browser)
+        _, shown = await asked(browser, "And is rain water boiled for minutes", c=chosen)
+        assert shown.count('class="question') == 2
+        told = found.model.asked[-1].messages or ()
+        assert "Boil it first" in str([each for each in told if each["role"] == "assistant"])
+
+
+async def test_an_answer_is_streamed_and_ends_with_its_sources(tmp_path: Path) -> None:
+    slow = Slow()
+    async with opened(tmp_path / "home", model=slow) as found, found.inside() as browser:
+        await add(browser)
+        page = await browser.send("ask/ask", {"q": BOIL})
+        chosen = page.url.params["c"]
+        assert f'sse-connect="/console/ask/answer?c={chosen}&amp;number=1"' in page.text
+        stream = asyncio.create_task(browser.get(f"ask/answer?c={chosen}&number=1"))
+        await slow.spoke.wait()
+        slow.go.set()
+        told = (await stream).text
+        events = re.findall(r"^event: (\w+)$", told, re.MULTILINE)
+        assert events[-2:] == ["whole", "end"]
+        assert "<p>Boiling helps" in told
+        assert "/console/files/document/blake3:" in told
+
+
+async def test_an_answer_that_is_stopped_keeps_what_was_said_and_can_be_asked_for_again(
+    tmp_path: Path,
+) -> None:
+    slow = Slow()
+    async with opened(tmp_path / "home", model=slow) as found, found.inside() as browser:
+        await add(browser)
+        page = await browser.send("ask/ask", {"q": BOIL})
+        chosen = page.url.params["c"]
+        await slow.spoke.wait()
+        stopped = (await browser.send("ask/stop", {"c": chosen})).text
+        assert "It was stopped here." in stopped
+        slow.go.set()
+        await browser.send("ask/retry", {"c": chosen})
+        again = (await browser.get(f"ask/whole?c={chosen}", follow_redirects=True)).text
+        assert again.count('class="question') == 2
+
+
+async def test_a_page_that_is_closed_does_not_stop_its_answer(tmp_path: Path) -> None:
+    slow = Slow()
+    async with opened(tmp_path / "home", model=slow) as found, found.inside() as browser:
+        await add(browser)
+        page = await browser.send("ask/ask", {"q": BOIL})
+        chosen = page.url.params["c"]
+        reading = asyncio.create_task(browser.get(f"ask/answer?c={chosen}&number=1"))
+        await slow.spoke.wait()
+        reading.cancel()
+        slow.go.set()
+        shown = (await browser.get(f"ask/whole?c={chosen}", follow_redirects=True)).text
+        assert "Boiling helps" in shown
+        assert "It was stopped here." not in shown
+
+
+async def test_a_conversation_is_renamed_found_exported_and_deleted(tmp_path: Path) -> None:
+    async with opened(tmp_path / "home") as found, found.inside() as browser:
+        await add(browser)
+        chosen, _ = await asked(browser)
+        renamed = await browser.send("ask/rename", {"c": chosen, "title": f"Tea {EVIL}"})
+        assert "Tea &lt;script&gt;" in renamed.text
+        for words, is_found in (("tea", True), ("BOILED rain", True), ("100%", False)):
+            shown = (await browser.get("ask", params={"words": words})).text
+            assert (f"ask?c={chosen}" in shown) is is_found, words
+        file = await browser.get(f"ask/export?c={chosen}")
+        assert file.headers["content-disposition"] == f'attachment; filename="{chosen}.md"'
+        assert f"## {BOIL}" in file.text
+        assert "blake3:" in file.text
+        assert "is deleted" in (await browser.send("ask/delete", {"c": chosen})).text
+        assert (await browser.get(f"ask?c={chosen}")).status_code == 404
+        assert (await browser.send("ask/delete", {"c": chosen})).status_code == 404
+
+
+async def test_the_chosen_corpus_and_model_are_those_of_the_whole_conversation(
+    tmp_path: Path,
+) -> None:
+    async with opened(tmp_path / "home") as found, found.inside() as browser:
+        await add(browser)
+        _, shown = await asked(browser, corpus="library", model="scripted")
+        assert '<option value="library" selected>' in shown
+        assert '<option value="scripted" selected>' in shown
+        _, shown = await asked(browser, model="no-such-model")
+        assert 'role="alert"' in shown
+
+
+async def test_an_answer_of_the_small_built_in_model_says_so(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    small = (BackendModel("scripted", ctx=4096, built_in=True),)
+    for models, is_marked in ((Scripted.models, False), (small, True)):
+        monkeypatch.setattr(Scripted, "models", models)
+        async with opened(tmp_path / f"home {is_marked}") as found, found.inside() as browser:
+            await add(browser)
+            _, shown = await asked(browser)
+            assert ("the small built-in model" in shown) is is_marked
+
+
+async def test_what_no_document_is_about_is_not_made_up(tmp_path: Path) -> None:
+    async with opened(tmp_path / "home") as found, found.inside() as browser:
+        assert "no documents yet" in (await browser.get("ask")).text
+        await add(browser)
+        _, shown = await asked(browser, "Who won the chess championship")
+        assert "I do not know" in shown
+        assert found.model.asked == []
+
+
+async def test_a_question_that_is_none_is_refused_and_nothing_is_kept(tmp_path: Path) -> None:
+    async with opened(tmp_path / "home") as found, found.inside() as browser:
+        for fields in ({}, {"q": " "}, {"q": "x" * 3000}, {"q": "x", "c": "no such"}):
+            refused = await browser.send("ask/ask", fields)
+            assert refused.status_code in (400, 404)
+            assert 'role="alert"' in refused.text
+        assert "What you ask is kept here" in (await browser.get("ask")).text
+
+
+async def test_without_a_community_the_question_fails_with_its_reason(tmp_path: Path) -> None:
+    async with opened(tmp_path / "home") as found, found.inside() as browser:
+        await browser.get("ask")
+        found.is_up = False
+        _, shown = await asked(browser)
+        assert "the community is not up" in shown
+
+
+async def kept(store_folder: Path, turns: int = 1) -> None:
+    async with open_store(store_folder, CONSOLE) as store:
+        conversations = Conversations(store, SystemClock())
+        made = await conversations.begin("Why?", "", "")
+        for _ in range(turns):
+            await conversations.ask(made.id, "Why?")
+
+
+async def test_a_question_that_a_process_left_behind_is_shown_as_stopped(tmp_path: Path) -> None:
+    await kept(tmp_path)
+    async with open_store(tmp_path, CONSOLE) as store:
+        conversations = Conversations(store, SystemClock())
+        await conversations.stop_all()
+        [made] = await conversations.latest()
+        _, [turn] = await conversations.get(made.id)
+        assert turn.state is TurnState.STOPPED
+        assert "stopped" in exported(made, [turn])
+
+
+async def test_the_oldest_conversations_make_room(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("accord.console.conversations.MOST_CONVERSATIONS", 3)
+    assert MOST_CONVERSATIONS == 500
+    async with open_store(tmp_path, CONSOLE) as store:
+        conversations = Conversations(store, SystemClock())
+        made = [await conversations.begin(f"Question {n}", "", "") for n in range(5)]
+        shown = {each.id for each in await conversations.latest()}
+        assert len(shown) == 3
+        assert made[-1].id in shown
+
+
+async def test_a_conversation_has_an_end(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("accord.console.conversations.MOST_TURNS", 2)
+    async with open_store(tmp_path, CONSOLE) as store:
+        conversations = Conversations(store, SystemClock())
+        made = await conversations.begin("Why?", "", "")
+        assert [await conversations.ask(made.id, "Why?") for _ in range(2)] == [1, 2]
+        with pytest.raises(ConsoleError, match="at most 2 questions"):
+            await conversations.ask(made.id, "Why?")
+
+
+async def test_only_so_many_questions_are_answered_at_once(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("accord.console.answers.MOST_ANSWERS", 1)
+    slow = Slow()
+    async with opened(tmp_path / "home", model=slow) as found, found.inside() as browser:
+        await add(browser)
+        await browser.send("ask/ask", {"q": BOIL})
+        await slow.spoke.wait()
+        assert (await browser.send("ask/ask", {"q": BOIL})).status_code == 429
+        slow.go.set()
