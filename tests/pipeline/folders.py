@@ -8,7 +8,14 @@ from typing import TYPE_CHECKING, Any
 from accord.pipeline.folder import LAYERS, Layout, lock_folder
 from accord.pipeline.generate import GeneratedHistory, GroundTruth
 from accord.pipeline.rules import STREAMS
-from accord.pipeline.runs import RunOutcome, StoredTables, open_published, prepare, run
+from accord.pipeline.runs import (
+    RunOutcome,
+    StoredTables,
+    open_published,
+    prepare,
+    published_tables,
+    run,
+)
 from accord.pipeline.tables import GoldTable, Tables
 
 if TYPE_CHECKING:
@@ -70,9 +77,10 @@ def contents(layout: Layout, spark: "SparkSession") -> dict[str, Counter[Any]]:
     tables = stored(layout, spark)
     found = {layer: records(tables.layer(layer), layer) for layer in LAYERS}
     with open_published(layout) as version:
+        published = published_tables(layout, spark, version)
         for name in version.tables:
-            rows = spark.read.parquet(str(version.path / name)).collect()
-            found[name] = Counter(tuple(row) for row in rows)
+            # Rows hold lists, which have no hash.
+            found[name] = Counter(map(repr, published.gold(name).collect()))
     return found
 
 

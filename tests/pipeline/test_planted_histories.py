@@ -11,7 +11,7 @@ from accord.pipeline.fold import event_of
 from accord.pipeline.folder import Layout
 from accord.pipeline.generate import KINDS, FaultOutcome, generate
 from accord.pipeline.rules import COMMUNITY_EVENTS
-from accord.pipeline.runs import open_published
+from accord.pipeline.runs import open_published, published_tables
 from accord.pipeline.tables import COMMUNITY_TABLES
 
 pytestmark = pytest.mark.slow
@@ -61,7 +61,7 @@ def test_exactly_what_was_planted_falls_each_under_its_own_rule(
     with open_published(layout) as version:
 
         def rows_of(name: str) -> list[Any]:
-            return spark.read.parquet(str(version.path / name)).collect()
+            return published_tables(layout, spark, version).gold(name).collect()
 
         fallen = {
             row["digest"]: row["rule"]

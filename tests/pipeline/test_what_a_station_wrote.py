@@ -12,7 +12,7 @@ from typer.testing import CliRunner
 from accord.cli import app
 from accord.pipeline.folder import Layout
 from accord.pipeline.rules import BUS_CALLS, COMMUNITY_EVENTS, RELAY_DECISIONS
-from accord.pipeline.runs import open_published
+from accord.pipeline.runs import open_published, published_tables
 from accord.pipeline.tables import gold_community, gold_relay
 
 if TYPE_CHECKING:
@@ -57,7 +57,7 @@ def test_the_tables_say_what_a_running_station_did(tmp_path: Path, spark: "Spark
     with open_published(layout) as version:
 
         def rows(name: str) -> list[Any]:
-            return spark.read.parquet(str(version.path / name)).collect()
+            return published_tables(layout, spark, version).gold(name).collect()
 
         [state] = rows("state")
         assert state["digest"] == shown["state_digest"]

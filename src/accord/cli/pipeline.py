@@ -226,6 +226,30 @@ def refresh(
     _show_run(cli, outcome)
 
 
+@app.command(epilog="Example: accord pipeline maintain --keep 3")
+def maintain(
+    cli: LandingCli,
+    keep: Annotated[
+        int, typer.Option(min=1, max=10_000, help="How many versions of gold to keep.")
+    ] = 3,
+) -> None:
+    """Remove what no version needs and what the landing has retired; verify every published file.
+
+    Needs no Spark. Exit code 1 when a published file is missing or damaged.
+    """
+    layout, lands = _locate(cli, cli.landing)
+    from accord.pipeline.runs.maintenance import maintain as tidy
+
+    done = tidy(layout, lands, keep=keep)
+    said = (
+        f"Removed {len(done.versions)} versions, {done.drafts} drafts and {done.segments} admitted "
+        f"segments; {done.freed_bytes:,} bytes of gold are free."
+    )
+    damaged = [f"{each} is damaged. Next: accord pipeline refresh {each}" for each in done.damaged]
+    cli.emit(done.payload(), [said, *damaged])
+    raise typer.Exit(output.FAILED if done.damaged else 0)
+
+
 @app.command(epilog="Example: accord pipeline status --json")
 def status(cli: LandingCli) -> None:
     """Show what is published, what waits in the landing, what was left out, and what runs now."""

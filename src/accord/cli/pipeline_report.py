@@ -34,9 +34,8 @@ def published(
     """The tables as they are published, held while the block runs; raises `PipelineError`."""
     if master is not None and remote is not None:
         raise typer.BadParameter("name --master or --remote, not both")
-    from accord.pipeline.folder import has_moved, lock_folder, relocate, table_format
-    from accord.pipeline.runs.queries import StoredTables
-    from accord.pipeline.runs.versions import open_published
+    from accord.pipeline.folder import has_moved, lock_folder, relocate
+    from accord.pipeline.runs.versions import open_published, published_tables
     from accord.pipeline.session import open_session, watch_session
 
     if has_moved(layout):
@@ -48,7 +47,7 @@ def published(
         watch_session(spark, layout.spark_log, PATIENCE),
         output.progress("reading history"),
     ):
-        yield StoredTables(spark, layout, table_format(layout), version.path)
+        yield published_tables(layout, spark, version)
 
 
 @app.command(epilog="Example: accord pipeline report --out report.html")
@@ -124,7 +123,7 @@ def snapshot(
     settings = cli.settings()
     place = Place(settings.home)
     with open_published(layout_of(cli, folder)) as version:
-        found = _choose_state(published_states(version.path), cli.community)
+        found = _choose_state(published_states(version.files("state")), cli.community)
         signed = None
         if out is not None or publish:
             if not place.device_key.exists():
@@ -133,7 +132,7 @@ def snapshot(
                     where=str(settings.home),
                     mend="name an anchor's home with --home",
                 )
-            state = published_state(version.path, found.community_id)
+            state = published_state(version.files("state"), found.community_id)
             signed = snapshot_of(state, SigningKey.load(place.device_key), time.time())
     if signed is not None and out is not None:
         _write_snapshot(out, signed)

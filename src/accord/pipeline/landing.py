@@ -11,6 +11,7 @@ import io
 import json
 import os
 import re
+import shutil
 from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, suppress
@@ -411,8 +412,10 @@ def _filesystem(url: str, label: str) -> tuple[Any, str]:
     except ImportError:
         raise missing_extra() from None
     try:
+        if (found := _arrow_filesystem(url)) is not None:
+            return found
         fs, path = url_to_fs(url)
-    except (ImportError, ValueError) as error:
+    except (ImportError, ValueError, OSError) as error:
         reason = str(error).partition("\n")[0][:200]
         raise PipelineError(
             f"segments cannot be put there ({reason})",
@@ -420,6 +423,35 @@ def _filesystem(url: str, label: str) -> tuple[Any, str]:
             mend="give a folder, or install the fsspec package for that kind of URL",
         ) from None
     return fs, str(path).rstrip("/")
+
+
+# What pyarrow reaches without another package: the scheme of a URL, as pyarrow names it.
+_OF_ARROW: Final = {
+    "s3": "s3",
+    "s3a": "s3",
+    "gs": "gs",
+    "gcs": "gs",
+    "abfs": "abfs",
+    "abfss": "abfss",
+    "hdfs": "hdfs",
+}
+
+
+def _arrow_filesystem(url: str) -> tuple[Any, str] | None:
+    """The file system of a URL by pyarrow, and the path in it; None if pyarrow has none.
+
+    Keys come from the environment or the machine's role; another endpoint from AWS_ENDPOINT_URL or
+    the query: s3://bucket/landing?endpoint_override=http://127.0.0.1:9000.
+    """
+    from fsspec.implementations.arrow import ArrowFSWrapper
+    from pyarrow import fs as arrow
+
+    scheme, _, rest = url.partition("://")
+    known = _OF_ARROW.get(scheme)
+    if known is None:
+        return None
+    files, path = arrow.FileSystem.from_uri(f"{known}://{rest}")
+    return ArrowFSWrapper(files), path.rstrip("/")
 
 
 def _protocols(fs: Any) -> tuple[str, ...]:
@@ -488,8 +520,11 @@ def admit(
 
 
 def admitted_names(layout: Layout) -> dict[str, set[str]]:
-    """The names of the admitted segments, by stream."""
-    return {stream: _names(layout, stream) for stream in STREAMS}
+    """The names of the admitted segments, by stream, those included that were released."""
+    return {
+        stream: _names(layout.admitted / stream) | _names(layout.admitted / RETIRED / stream)
+        for stream in STREAMS
+    }
 
 
 def admitted(layout: Layout) -> dict[str, int]:
@@ -511,10 +546,60 @@ def damaged_segments(layout: Layout) -> list[DamagedSegment]:
         return []
 
 
-def _names(layout: Layout, stream: str) -> set[str]:
+def release_retired(layout: Layout, landing: str | None = None) -> int:
+    """Delete the admitted files of segments that the landing has retired, and return how many.
+
+    The caller has brought all that was admitted into the tables. An empty file under
+    `admitted/_retired` keeps each name, so that the records still count as landed.
+    """
+    place = Landing(landing or layout.landing)
+    released = 0
+    for stream in STREAMS:
+        here = _names(layout.admitted / stream)
+        for segment in place.retired(stream) if here else ():
+            if segment.name in here:
+                kept = layout.admitted / RETIRED / stream
+                kept.mkdir(parents=True, exist_ok=True)
+                (kept / segment.name).touch()
+                sync_folder(kept)
+                (layout.admitted / stream / segment.name).unlink()
+                released += 1
+    return released
+
+
+def forget_released(layout: Layout) -> None:
+    """Count released segments no longer: the tables are made again, and without them."""
+    shutil.rmtree(layout.admitted / RETIRED, ignore_errors=True)
+
+
+def recheck_admitted(
+    layout: Layout, progress: AdmissionProgress = lambda _done, _total: None
+) -> list[DamagedSegment]:
+    """Verify every admitted file again; what has changed since is removed and returned.
+
+    The next admission takes it from the landing again, if it is whole there.
+    """
+    files = [
+        (segment, layout.admitted / stream / name)
+        for stream in STREAMS
+        for name in sorted(_names(layout.admitted / stream))
+        if (segment := parse_name(stream, name)) is not None
+    ]
+    changed = []
+    for done, (segment, file) in enumerate(files):
+        progress(done, len(files))
+        try:
+            verify(segment, file.read_bytes())
+        except PipelineError as error:
+            file.unlink()
+            changed.append(DamagedSegment(segment.stream, segment.name, error.what))
+    return changed
+
+
+def _names(folder: Path) -> set[str]:
     try:
         # Faster than pathlib, and there may be very many.
-        names = os.listdir(layout.admitted / stream)  # noqa: PTH208
+        names = os.listdir(folder)  # noqa: PTH208
         return {name for name in names if name[0] not in "._"}
     except FileNotFoundError:
         return set()

@@ -1,5 +1,6 @@
 """A snapshot of a community from the published tables: the state at head, signed by an anchor."""
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final
@@ -31,15 +32,15 @@ class PublishedState:
     size_bytes: int
 
 
-def published_states(version: Path) -> list[PublishedState]:
-    """The rows of the `state` table of a version of gold."""
+def published_states(files: Sequence[Path]) -> list[PublishedState]:
+    """The rows of the table `state`, by its files in a version of gold."""
     columns = ["community_id", "name", "lamport", "digest", "size_bytes"]
-    return [PublishedState(**row) for row in _read(version, columns)]
+    return [PublishedState(**row) for row in _read(files, columns)]
 
 
-def published_state(version: Path, community_id: str) -> bytes:
+def published_state(files: Sequence[Path], community_id: str) -> bytes:
     """The bytes of a community's state."""
-    [row] = _read(version, ["state"], community_id)
+    [row] = _read(files, ["state"], community_id)
     state: bytes = row["state"]
     return state
 
@@ -74,18 +75,20 @@ def snapshot_of(state: bytes, key: SigningKey, now: float) -> Snapshot:
     )
 
 
-def _read(version: Path, columns: list[str], community_id: str | None = None) -> list[Any]:
+def _read(files: Sequence[Path], columns: list[str], community_id: str | None = None) -> list[Any]:
     try:
         from pyarrow import ArrowException, dataset
     except ImportError:
         raise missing_extra() from None
     only = None if community_id is None else dataset.field("community_id") == community_id
     try:
-        table = dataset.dataset(version / "state", format="parquet").to_table(columns, filter=only)
+        table = dataset.dataset([str(each) for each in files], format="parquet").to_table(
+            columns, filter=only
+        )
     except (ArrowException, OSError) as error:
         raise PipelineError(
             "the published state cannot be read",
-            where=str(version / "state"),
+            where=str(files[0]) if files else "state",
             mend="run `accord pipeline refresh state`",
         ) from error
     rows: list[Any] = table.to_pylist()

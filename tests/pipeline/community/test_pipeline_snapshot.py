@@ -84,7 +84,7 @@ async def test_what_spark_came_to_is_signed_offered_and_adopted(
     log_id, anchor = scribe.community_id, key_of(scribe, "founder")
     raws = [event.encode() for event in scribe.events]
     gold = build(scribe.events, only=STAGES)
-    state = published_state(gold.folder, log_id)
+    state = published_state(sorted((gold.folder / "state").glob("*.parquet")), log_id)
     snapshot = snapshot_of(state, anchor, START)
     async with a_log(tmp_path / "anchor", anchor, log_id) as log:
         await log.receive(raws)
@@ -262,4 +262,4 @@ def a_foreign_state() -> bytes:
 
 def test_a_table_that_cannot_be_read_is_said_so(tmp_path: Path) -> None:
     with pytest.raises(PipelineError, match="cannot be read"):
-        published_states(tmp_path)
+        published_states([tmp_path / "none.parquet"])

@@ -6,12 +6,13 @@ It prints `jvm PID`, then the name of every step before it is done, then `done V
 import sys
 from pathlib import Path
 
-from tests.pipeline.folders import BRISK, SMALL
+from tests.pipeline.folders import BRISK
 
 from accord.pipeline.errors import PipelineError
 from accord.pipeline.folder import Layout, lock_folder
 from accord.pipeline.runs import prepare, run
 from accord.pipeline.session import jvm, open_session, watch_session
+from accord.pipeline.tables import GOLD
 
 
 def main(root: Path, master: str = "local[2]") -> int:
@@ -33,7 +34,7 @@ def main(root: Path, master: str = "local[2]") -> int:
                     layout,
                     spark,
                     now_ms=1,
-                    definitions=SMALL,
+                    definitions=GOLD,
                     news=news,
                     progress=lambda step, _done, _total: print(step, flush=True),
                     alive=alive,

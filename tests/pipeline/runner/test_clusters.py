@@ -22,6 +22,7 @@ from accord.pipeline.folder import Layout
 from accord.pipeline.generate import GeneratedHistory, land
 from accord.pipeline.landing import Landing
 from accord.pipeline.session import find_java
+from accord.pipeline.tables import GOLD
 from accord.testing.processes import family, kill, python_child, survivors
 
 pytestmark = pytest.mark.slow
@@ -122,5 +123,5 @@ def test_another_spark_comes_to_the_same_tables(
             line = child.read_line(within=300)
         assert line == "done 00000001"
         child.wait(within=60)
-    bring_up(here, spark)
+    bring_up(here, spark, GOLD)
     assert contents(there, spark) == contents(here, spark)

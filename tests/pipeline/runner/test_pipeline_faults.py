@@ -15,7 +15,14 @@ from accord.pipeline import session
 from accord.pipeline.errors import PipelineError
 from accord.pipeline.folder import Layout, lock_folder, lock_holder
 from accord.pipeline.generate import GeneratedHistory, SegmentRecords, land, slices
-from accord.pipeline.landing import Landing, pack, parse_name
+from accord.pipeline.landing import (
+    Landing,
+    forget_released,
+    pack,
+    parse_name,
+    recheck_admitted,
+    release_retired,
+)
 from accord.pipeline.rules import streams
 from accord.pipeline.runs import SparkTarget, admit, admitted, published, queries, refresh, run_once
 from accord.pipeline.session import watch_session
@@ -268,6 +275,56 @@ def test_segments_on_an_object_store_are_fetched_when_they_are_admitted(tmp_path
     assert sum(segment.rows for segment in new) == landed
     assert sum(admitted(layout).values()) == landed
     assert admit(layout, url) == ([], [])
+
+
+def test_what_a_landing_has_retired_frees_the_admitted_files_and_still_counts(
+    tmp_path: Path,
+) -> None:
+    layout = Layout(tmp_path)
+    (batch,) = batches(1)
+    land_next(layout, batch)
+    new, _ = admit(layout)
+    before = admitted(layout)
+    first, *_ = new
+    Landing(layout.landing).retire(first)
+    assert release_retired(layout) == 1
+    assert not (layout.admitted / first.stream / first.name).exists()
+    assert admitted(layout) == before
+    assert admit(layout) == ([], [])
+    # A refresh from bronze does not bring it back.
+    forget_released(layout)
+    assert sum(admitted(layout).values()) == sum(before.values()) - first.rows
+    assert admit(layout) == ([], [])
+
+
+def test_an_admitted_file_that_changed_is_not_trusted_again(tmp_path: Path) -> None:
+    layout = Layout(tmp_path)
+    (batch,) = batches(1)
+    land_next(layout, batch)
+    new, _ = admit(layout)
+    first, second, *_ = new
+    for segment in (first, second):
+        # A file of its own, as on another file system, and links to one.
+        file = layout.admitted / segment.stream / segment.name
+        data = file.read_bytes()
+        if segment is first:
+            file.unlink()
+        file.write_bytes(data[:40] + bytes([data[40] ^ 1]) + data[41:])
+    changed = recheck_admitted(layout)
+    assert {each.segment for each in changed} == {first.name, second.name}
+    again, spoilt = admit(layout)
+    assert again == [first]
+    assert [each.segment for each in spoilt] == [second.name]
+
+
+def test_a_run_with_nothing_new_starts_no_spark(spark: "SparkSession", tmp_path: Path) -> None:
+    layout = Layout(tmp_path)
+    (batch,) = batches(1)
+    land_next(layout, batch)
+    before = bring_up(layout, spark)
+    nowhere = SparkTarget(master="no such master")
+    outcome = run_once(layout, nowhere, definitions=SMALL)
+    assert (outcome.version, outcome.published) == (before.version, False)
 
 
 def test_what_a_landing_lets_go_of_stays_admitted(tmp_path: Path) -> None:

@@ -20,7 +20,7 @@ def publish_next(layout: Layout, text: str = "rows") -> str:
     name = publishing.create_draft(layout)
     table = layout.version(name) / "traffic"
     table.mkdir()
-    (table / "part").write_text(text)
+    (table / "part.parquet").write_text(text)
     publishing.publish(layout, name, {"text": text})
     publishing.remove_old(layout)
     return name
@@ -45,7 +45,7 @@ def test_a_draft_is_seen_by_nobody_and_swept_away_by_the_next_one(tmp_path: Path
     left = publishing.create_draft(layout)
     (layout.version(left) / "half").mkdir()
     with publishing.open_published(layout) as version:
-        assert version.facts == {"text": "old"}
+        assert version.facts["text"] == "old"
     assert publishing.create_draft(layout) == left
     assert list(layout.version(left).iterdir()) == []
 
@@ -62,7 +62,7 @@ def test_a_version_that_somebody_reads_is_kept_until_it_is_put_down(tmp_path: Pa
     with publishing.open_published(layout) as version:
         for _ in range(5):
             publish_next(layout)
-        assert (version.path / "traffic" / "part").read_text() == "mine"
+        assert (version.path / "traffic" / "part.parquet").read_text() == "mine"
         assert version.name in versions(layout)
     publish_next(layout)
     assert version.name not in versions(layout)
@@ -75,6 +75,52 @@ def test_a_damaged_name_is_said(tmp_path: Path, written: str) -> None:
     layout.current.write_text(written, "latin-1")
     with pytest.raises(PipelineError, match="the published version cannot be read"):
         publishing.published(layout)
+
+
+def test_a_table_that_did_not_change_is_the_same_file_as_long_as_a_version_names_it(
+    tmp_path: Path,
+) -> None:
+    layout = Layout(tmp_path)
+    publish_next(layout, "once")
+    first = publishing.published(layout)
+    assert first is not None
+    files = {"traffic": first.files("traffic")}
+    for _ in range(2 * publishing.KEPT_VERSIONS):
+        name = publishing.create_draft(layout)
+        publishing.publish(layout, name, {}, files)
+        publishing.remove_old(layout)
+    last = publishing.published(layout)
+    assert last is not None
+    assert last.files("traffic") == first.files("traffic")
+    assert last.files("traffic")[0].read_text() == "once"
+    assert last.files("traffic")[0].stat().st_nlink == 1
+    for _ in range(publishing.KEPT_VERSIONS):
+        publish_next(layout)
+    assert not first.files("traffic")[0].exists()
+
+
+def test_a_file_that_was_damaged_is_not_carried_on(tmp_path: Path) -> None:
+    layout = Layout(tmp_path)
+    publish_next(layout, "rows")
+    version = publishing.published(layout)
+    assert version is not None
+    tables = (SMALL[0], GoldTable("other", SMALL[0].build, ("s",)))
+    assert publishing.whole_tables(tables[:1], version, ()) == frozenset()
+    (file,) = version.files("traffic")
+    file.write_text("worse")
+    assert publishing.whole_tables((SMALL[0], SMALL[1]), version, ()) == {"traffic", "busiest"}
+    file.unlink()
+    assert publishing.whole_tables(tables, version, ()) == {"traffic", "other"}
+
+
+def test_a_version_of_an_earlier_release_is_read_by_its_folder(tmp_path: Path) -> None:
+    layout = Layout(tmp_path)
+    name = publish_next(layout)
+    (layout.version(name) / "version.json").write_text("{}")
+    version = publishing.published(layout)
+    assert version is not None
+    assert version.tables == ["traffic"]
+    assert [each.name for each in version.files("traffic")] == ["part.parquet"]
 
 
 def test_only_what_depends_on_a_change_is_built_again() -> None:

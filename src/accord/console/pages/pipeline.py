@@ -78,19 +78,19 @@ def read_published(layout: Layout, landing: str | None) -> PublishedTables:
 
     require_extra()
     from accord.pipeline.runs.runner import status
+    from accord.pipeline.runs.versions import published
 
     told = status(layout, landing)
-    version, at = told["version"], told["published_at"]
-    path = None if version is None else layout.version(version)
-    is_plain = told["table_format"] == "parquet"
+    at = told["published_at"]
+    held = published(layout) if told["table_format"] == "parquet" else None
     return PublishedTables(
         told,
         None if at is None else format_time(at / 1000),
         tuple(
-            (name, _count_rows(path / name) if path is not None and is_plain else None)
+            (name, _count_rows(held.files(name)) if held is not None else None)
             for name in told["tables"]
         ),
-        _read_refusals(path / "refusals") if path is not None and is_plain else (),
+        _read_refusals(held.files("refusals")) if held is not None else (),
         latest_runs(layout),
     )
 
@@ -126,12 +126,11 @@ def _read_run(line: bytes) -> PublishedRun | None:
         return None  # cut, or of another version
 
 
-def _count_rows(table: Path) -> int | None:
+def _count_rows(files: Sequence[Path]) -> int | None:
     """The number of a table's rows by its file footers; None if unknown."""
     import pyarrow as pa
     import pyarrow.parquet as pq
 
-    files = sorted(table.rglob("*.parquet"))
     if len(files) > _FILES:
         return None
     try:
@@ -140,28 +139,28 @@ def _count_rows(table: Path) -> int | None:
         return None
 
 
-def _read_refusals(table: Path) -> tuple[RefusalCount, ...]:
+def _read_refusals(files: Sequence[Path]) -> tuple[RefusalCount, ...]:
     import pyarrow as pa
 
     found: dict[tuple[str, str], RefusalCount] = {}
     try:
-        for row in islice(_refusal_rows(table), _REFUSALS_ROWS):
+        for row in islice(_refusal_rows(files), _REFUSALS_ROWS):
             key = str(row["stream"]), str(row["rule"])
             before = found[key].records if key in found else 0
             found[key] = RefusalCount(*key, before + int(row["records"]), str(row["reason"])[:500])
     except (OSError, pa.ArrowException, KeyError, TypeError, ValueError):
         raise PipelineError(
             "what was refused cannot be read",
-            where=str(table),
+            where="refusals",
             mend="run `accord pipeline refresh refusals`",
         ) from None
     return tuple(sorted(found.values(), key=lambda each: -each.records)[:_REFUSALS])
 
 
-def _refusal_rows(table: Path) -> Iterator[Mapping[str, Any]]:
+def _refusal_rows(files: Sequence[Path]) -> Iterator[Mapping[str, Any]]:
     import pyarrow.parquet as pq
 
-    for path in sorted(table.rglob("*.parquet")):
+    for path in files:
         with pq.ParquetFile(path) as file:
             for batch in file.iter_batches(columns=["stream", "rule", "records", "reason"]):
                 yield from batch.to_pylist()

@@ -19,6 +19,7 @@ from accord.pipeline.runs.versions import (
     open_published,
     publish,
     published,
+    published_tables,
     require_query,
     run_query,
 )
@@ -36,6 +37,7 @@ __all__ = [
     "prepare",
     "publish",
     "published",
+    "published_tables",
     "refresh",
     "require_query",
     "run",

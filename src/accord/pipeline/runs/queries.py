@@ -7,10 +7,11 @@ its checkpoint and all later layers; an interrupted reset is finished by the nex
 import json
 import shutil
 import time
-from collections.abc import Callable
-from dataclasses import dataclass
+from collections.abc import Callable, Collection, Mapping, Sequence
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
+from urllib.parse import unquote
 
 from accord.pipeline.errors import PipelineError
 from accord.pipeline.folder import LAYERS, Layout
@@ -18,7 +19,7 @@ from accord.pipeline.rules.checks import Manifests
 from accord.pipeline.rules.streams import CONTRACTS_HISTORY
 from accord.pipeline.session import error_text
 from accord.pipeline.tables.layers import bronze, checked, manifests, quarantine, silver
-from accord.pipeline.tables.table import BRONZE, CHECKED, LANDED, SILVER
+from accord.pipeline.tables.table import BRONZE, CHECKED, LANDED, SILVER, Touched
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -64,6 +65,8 @@ class StoredTables:
     layout: Layout
     table_format: str
     version: Path
+    # The files of each gold table; of one that is not named, those in the version's folder.
+    files: "dict[str, Sequence[Path]]" = field(default_factory=dict)
 
     def layer(self, name: str) -> "DataFrame":
         """An append-only table."""
@@ -83,12 +86,93 @@ class StoredTables:
 
     def gold(self, name: str) -> "DataFrame":
         """See `Tables`."""
-        path = self.version / name
-        if not path.exists():
+        files = self.files.get(name) or sorted((self.version / name).rglob("*.parquet"))
+        if not files:
             raise PipelineError(
                 f"the gold table {name!r} is not there yet", mend="name it among the table's needs"
             )
-        return self.spark.read.format(self.table_format).load(str(path))
+        return self.read(files)
+
+    def read(self, files: "Sequence[Path]") -> "DataFrame":
+        """Some files of a gold table."""
+        return self.spark.read.format(self.table_format).load([str(each) for each in files])
+
+    def layer_part(self, name: str, files: "Sequence[str]") -> "DataFrame":
+        """Some files of an append-only table, by their paths in its folder."""
+        if not files:
+            return self.spark.createDataFrame([], LAYER_SCHEMAS[name])
+        folder = self.layout.table(name)
+        reader = self.spark.read.format(self.table_format).option("basePath", str(folder))
+        return reader.schema(LAYER_SCHEMAS[name]).load([str(folder / each) for each in files])
+
+
+@dataclass(frozen=True)
+class NewTables:
+    """The tables with only the new records in silver and quarantine; see `Tables`."""
+
+    whole: StoredTables
+    new: "Mapping[str, Sequence[str]]"  # the new files of each layer
+
+    @property
+    def spark(self) -> "SparkSession":
+        """See `Tables`."""
+        return self.whole.spark
+
+    def silver(self, stream: str) -> "DataFrame":
+        """See `Tables`."""
+        return _of(self.whole.layer_part("silver", self.new["silver"]), stream)
+
+    def quarantine(self, stream: str) -> "DataFrame":
+        """See `Tables`."""
+        return quarantine(_of(self.whole.layer_part("checked", self.new["checked"]), stream))
+
+    def gold(self, name: str) -> "DataFrame":
+        """See `Tables`."""
+        return self.whole.gold(name)
+
+
+@dataclass(frozen=True)
+class WithinTables:
+    """The tables with the records and rows of some buckets only; see `Tables`."""
+
+    whole: StoredTables
+    way: Touched
+    buckets: "Collection[int]"
+
+    @property
+    def spark(self) -> "SparkSession":
+        """See `Tables`."""
+        return self.whole.spark
+
+    def silver(self, stream: str) -> "DataFrame":
+        """See `Tables`."""
+        found = self.whole.silver(stream)
+        return found.where(self.way.bucket_of_record().isin(*self.buckets))
+
+    def quarantine(self, stream: str) -> "DataFrame":
+        """See `Tables`."""
+        return self.whole.quarantine(stream)
+
+    def gold(self, name: str) -> "DataFrame":
+        """See `Tables`."""
+        return self.whole.gold(name).where(self.way.bucket_of_row().isin(*self.buckets))
+
+
+def layer_files(layout: Layout, layer: str) -> list[str]:
+    """The files of an append-only table by the sink's log, as paths in its folder."""
+    log = layout.table(layer) / "_spark_metadata"
+    if not log.exists():
+        return []
+    batches = {each.name.partition(".")[0]: each for each in log.iterdir() if each.suffix != ".crc"}
+    compact = [int(n) for n, file in batches.items() if n.isdigit() and file.suffix == ".compact"]
+    first = max(compact, default=0)
+    found = set()
+    for number, file in batches.items():
+        if number.isdigit() and int(number) >= first:
+            for line in file.read_text("utf-8").splitlines()[1:]:
+                path = unquote(json.loads(line)["path"])
+                found.add(path.rpartition(f"/tables/{layer}/")[2])
+    return sorted(found)
 
 
 def _of(frame: "DataFrame", stream: str) -> "DataFrame":

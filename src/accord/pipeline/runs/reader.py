@@ -42,7 +42,7 @@ _SETTINGS: Final = {
 
 def table_files(version: GoldVersion, table: str) -> list[Path]:
     """The Parquet files of a gold table in a version."""
-    return sorted((version.path / table).rglob("*.parquet"))
+    return version.files(table)
 
 
 def layer_files(layout: Layout, layer: str) -> list[Path]:

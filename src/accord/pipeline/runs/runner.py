@@ -31,11 +31,14 @@ from accord.pipeline.landing import (
     admitted,
     admitted_names,
     damaged_segments,
+    forget_released,
+    recheck_admitted,
+    release_retired,
 )
 from accord.pipeline.rules.streams import STREAMS
 from accord.pipeline.runs import queries, versions
 from accord.pipeline.runs.expectations import FILE, Finding, check, expectations_of
-from accord.pipeline.runs.queries import StoredTables
+from accord.pipeline.runs.queries import NewTables, StoredTables
 from accord.pipeline.runs.reader import read_version
 from accord.pipeline.runs.versions import GoldVersion
 from accord.pipeline.session import PATIENCE, open_session, watch_session
@@ -60,7 +63,8 @@ class RunOutcome:
     # Records that went through each layer in this run.
     rows: Mapping[str, int] = field(default_factory=dict)
     seconds: Mapping[str, float] = field(default_factory=dict)  # how long each stage took
-    built: Sequence[str] = ()  # the gold tables that were built; the others were carried over
+    built: Sequence[str] = ()  # the gold tables that were built; the others are the same files
+    followed: Sequence[str] = ()  # those among them that were made from what is new
     findings: Sequence[Finding] = ()  # the expectations of tables that do not hold
 
     def payload(self) -> dict[str, Any]:
@@ -135,19 +139,51 @@ def run(
         "layers": versions.layer_ids(layout),
         "accounts": [asdict(each) for each in account],
     }
-    stale = versions.stale_tables(definitions, previous, facts, refreshed)
+    now = {layer: queries.layer_files(layout, layer) for layer in ("checked", "silver")}
+    facts["layer_files"] = now
+    whole = versions.whole_tables(definitions, previous, refreshed)
+    stale = versions.stale_tables(definitions, previous, facts, whole)
+    news_of_layers = _new_files(previous, facts)
+    new = None if news_of_layers is None else NewTables(tables, news_of_layers)
     versions.write_accounting(tables, account)
-    built = versions.build_tables(tables, definitions, stale, previous, step)
+    plan = {table: table in whole for table in stale}
+    made = versions.build_tables(tables, definitions, plan, previous, new, step)
     seconds["gold"] = time.monotonic() - started
+    facts = {**facts, "files": versions.contents(layout, tables.files)}
     findings = _require_expected(layout, GoldVersion(name, layout.version(name), facts))
     facts["seconds"] = seconds
     facts["findings"] = [asdict(each) for each in findings]
     versions.publish(layout, name, facts)
     versions.remove_old(layout)
-    outcome = RunOutcome(name, True, len(news[0]), news[1], account, rows, seconds, built, findings)
+    outcome = RunOutcome(
+        name,
+        True,
+        len(news[0]),
+        news[1],
+        account,
+        rows,
+        seconds,
+        made.built,
+        made.followed,
+        findings,
+    )
     _record(layout, now_ms, outcome)
     progress("published", steps, steps)
     return outcome
+
+
+def _new_files(
+    previous: versions.GoldVersion | None, facts: Mapping[str, Any]
+) -> dict[str, list[str]] | None:
+    """The files of each layer that the previous version did not know; None if all must be read."""
+    same = ("accord", "layers")
+    if previous is None or any(previous.facts.get(name) != facts[name] for name in same):
+        return None
+    known = previous.facts.get("layer_files", {})
+    now: Mapping[str, list[str]] = facts["layer_files"]
+    if any(layer not in known or not set(known[layer]) <= set(now[layer]) for layer in now):
+        return None
+    return {layer: sorted(set(files) - set(known[layer])) for layer, files in now.items()}
 
 
 def _account(tables: StoredTables, landed: dict[str, int]) -> list[StreamAccount]:
@@ -245,6 +281,9 @@ def refresh(
     with lock_folder(layout, f"refresh {table}") as lock:
         if table in LAYERS:
             queries.reset_layers(layout, table)
+        if table == "bronze":
+            recheck_admitted(layout, lambda done, total: progress("verification", done, total))
+            forget_released(layout)
         refreshed = names if table == EVERY_TABLE else [table]
         return _run(layout, where, lock, landing, definitions, refreshed, progress)
 
@@ -286,6 +325,7 @@ def run_continuously(
                                     progress=progress,
                                     alive=alive,
                                 )
+                            release_retired(layout, landing)
                             each(outcome)
                             has_run = True
                         failures = 0
@@ -313,6 +353,8 @@ def _run(
     landed = admitted(layout)
     current = versions.published(layout)
     if not landed or (not refreshed and versions.is_current(layout, current, landed, definitions)):
+        if landed:
+            release_retired(layout, landing)
         account = [StreamAccount(**each) for each in current.facts["accounts"]] if current else []
         name = current.name if current else None
         return RunOutcome(name, False, spoilt=news[1], accounts=account)
@@ -321,7 +363,7 @@ def _run(
         where.open(layout, lock) as spark,
         watch_session(spark, layout.spark_log, where.patience) as alive,
     ):
-        return run(
+        outcome = run(
             layout,
             spark,
             now_ms=_now(),
@@ -331,6 +373,8 @@ def _run(
             progress=progress,
             alive=alive,
         )
+    release_retired(layout, landing)
+    return outcome
 
 
 def _now() -> int:

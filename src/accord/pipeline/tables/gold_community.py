@@ -12,7 +12,7 @@ from accord.community.rules.verdicts import Status
 from accord.pipeline import fold
 from accord.pipeline.rows import F, batch_of
 from accord.pipeline.rules.streams import COMMUNITY_EVENTS
-from accord.pipeline.tables.table import GoldTable, Tables
+from accord.pipeline.tables.table import GoldTable, Tables, Touched
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
@@ -243,23 +243,27 @@ def _position(head: Any) -> dict[str, Any] | None:
 _EVENTS: Final = COMMUNITY_EVENTS
 _GROUND: Final = ("communities", "author_chains", "membership_timeline")
 
-COMMUNITY_TABLES: Final = (
-    GoldTable("communities", communities, (_EVENTS,)),
-    GoldTable("author_chains", author_chains, (_EVENTS, "communities")),
-    GoldTable("equivocations", equivocations, (_EVENTS, "author_chains")),
-    GoldTable(
-        "membership_timeline", membership_timeline, (_EVENTS, "communities", "author_chains")
-    ),
-    GoldTable("community_frames", community_frames, _GROUND),
-    GoldTable("community_parts", community_parts, (_EVENTS, *_GROUND)),
-    GoldTable("event_verdicts", event_verdicts, ("community_parts",)),
-    GoldTable("members", members, ("community_frames", "community_parts")),
-    GoldTable("market", market, ("community_parts",)),
-    GoldTable("market_history", market_history, ("community_parts",)),
-    GoldTable("chat_messages", chat_messages, ("community_parts",)),
-    GoldTable("chat_threads", chat_threads, ("chat_messages",)),
-    GoldTable("files", files, ("community_parts",)),
-    GoldTable("corpora", corpora, ("community_parts",)),
-    GoldTable("state", state, ("communities", "community_frames", "community_parts")),
+_OF_COMMUNITY: Final = Touched(COMMUNITY_EVENTS, "community_id", "event.community_id")
+"""What a log comes to depends on that log alone."""
+
+COMMUNITY_TABLES: Final = tuple(
+    GoldTable(name, build, needs, _OF_COMMUNITY)
+    for name, build, needs in (
+        ("communities", communities, (_EVENTS,)),
+        ("author_chains", author_chains, (_EVENTS, "communities")),
+        ("equivocations", equivocations, (_EVENTS, "author_chains")),
+        ("membership_timeline", membership_timeline, (_EVENTS, "communities", "author_chains")),
+        ("community_frames", community_frames, _GROUND),
+        ("community_parts", community_parts, (_EVENTS, *_GROUND)),
+        ("event_verdicts", event_verdicts, ("community_parts",)),
+        ("members", members, ("community_frames", "community_parts")),
+        ("market", market, ("community_parts",)),
+        ("market_history", market_history, ("community_parts",)),
+        ("chat_messages", chat_messages, ("community_parts",)),
+        ("chat_threads", chat_threads, ("chat_messages",)),
+        ("files", files, ("community_parts",)),
+        ("corpora", corpora, ("community_parts",)),
+        ("state", state, ("communities", "community_frames", "community_parts")),
+    )
 )
 """The tables, in the order of their dependencies."""

@@ -9,7 +9,15 @@ from typing import TYPE_CHECKING, Any, Final
 
 from accord.pipeline.rows import F, columns, flat_map
 from accord.pipeline.rules import streams
-from accord.pipeline.tables.table import GoldTable, Tables, moment
+from accord.pipeline.tables.table import (
+    Append,
+    Full,
+    GoldTable,
+    Merge,
+    Tables,
+    Touched,
+    moment,
+)
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
@@ -82,11 +90,7 @@ def contracts_catalog(tables: Tables) -> "DataFrame":
 def contracts_manifests(tables: Tables) -> "DataFrame":
     """Every presented contract once, as canonical JSON; `at` is the first time."""
     history = tables.silver(streams.CONTRACTS_HISTORY).select("recorded_at", "body")
-    return (
-        flat_map(history, _read_manifest, _MANIFEST)
-        .groupBy("contract_id", "digest")
-        .agg(F.min("at").alias("at"), F.min("manifest").alias("manifest"))
-    )
+    return _merge_manifests(flat_map(history, _read_manifest, _MANIFEST))
 
 
 def contracts_usage(tables: Tables) -> "DataFrame":
@@ -184,14 +188,47 @@ def _compare(row: dict[str, Any]) -> Iterator[tuple[Any, ...]]:
         )
 
 
+def _merge_manifests(rows: "DataFrame") -> "DataFrame":
+    return rows.groupBy("contract_id", "digest").agg(
+        F.min("at").alias("at"), F.min("manifest").alias("manifest")
+    )
+
+
+def _merge_shapes(rows: "DataFrame") -> "DataFrame":
+    return rows.groupBy(*(name for name in _SHAPE if name != "at")).agg(
+        F.sum("seen").alias("seen"),
+        F.min("first_at").alias("first_at"),
+        F.max("last_at").alias("last_at"),
+    )
+
+
+_OF_CONTRACT: Final = Touched(
+    streams.CONTRACTS_HISTORY, "contract_id", "get_json_object(body, '$.contract_id')"
+)
+
 CONTRACT_TABLES: Final = (
-    GoldTable("contracts_history", contracts_history, (streams.CONTRACTS_HISTORY,)),
-    GoldTable("contracts_catalog", contracts_catalog, ("contracts_history",)),
-    GoldTable("contracts_manifests", contracts_manifests, (streams.CONTRACTS_HISTORY,)),
-    GoldTable("contracts_usage", contracts_usage, (streams.CONTRACTS_CALLS,)),
+    GoldTable("contracts_history", contracts_history, (streams.CONTRACTS_HISTORY,), Append()),
+    GoldTable("contracts_catalog", contracts_catalog, ("contracts_history",), _OF_CONTRACT),
     GoldTable(
-        "contracts_shapes", contracts_shapes, (streams.CONTRACTS_CALLS, "contracts_manifests")
+        "contracts_manifests",
+        contracts_manifests,
+        (streams.CONTRACTS_HISTORY,),
+        Merge(_merge_manifests),
     ),
-    GoldTable("contracts_compatibility", contracts_compatibility, ("contracts_manifests",)),
+    GoldTable(
+        "contracts_usage",
+        contracts_usage,
+        (streams.CONTRACTS_CALLS,),
+        Full("an exact percentile needs every call of its group, and a late call is of any day"),
+    ),
+    GoldTable(
+        "contracts_shapes",
+        contracts_shapes,
+        (streams.CONTRACTS_CALLS, "contracts_manifests"),
+        Merge(_merge_shapes),
+    ),
+    GoldTable(
+        "contracts_compatibility", contracts_compatibility, ("contracts_manifests",), _OF_CONTRACT
+    ),
 )
 """The tables of contracts, in the order of their dependencies."""

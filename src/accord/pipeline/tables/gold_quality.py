@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Final
 
 from accord.pipeline.rows import F
 from accord.pipeline.rules.streams import STREAMS
-from accord.pipeline.tables.table import GoldTable, Tables, day
+from accord.pipeline.tables.table import Full, GoldTable, Merge, Tables, day
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
@@ -56,9 +56,28 @@ def _all(frames: "list[DataFrame]") -> "DataFrame":
     return reduce(lambda one, other: one.unionByName(other), frames)
 
 
+def _merge_traffic(rows: "DataFrame") -> "DataFrame":
+    return rows.groupBy("stream", "day", "source").agg(
+        F.sum("records").alias("records"),
+        F.sum("bytes").alias("bytes"),
+        F.min("first_at").alias("first_at"),
+        F.max("last_at").alias("last_at"),
+    )
+
+
 QUALITY_TABLES: Final = (
-    GoldTable("traffic", traffic, STREAMS),
-    GoldTable("refusals", refusals, STREAMS),
-    GoldTable("quality", quality, ("traffic", "refusals")),
+    GoldTable("traffic", traffic, STREAMS, Merge(_merge_traffic)),
+    GoldTable(
+        "refusals",
+        refusals,
+        STREAMS,
+        Full("the example of a group is its first record, whose time the table does not hold"),
+    ),
+    GoldTable(
+        "quality",
+        quality,
+        ("traffic", "refusals"),
+        Full("it is made of two tables with a row for each day"),
+    ),
 )
 """The tables of quality, in the order of their dependencies."""

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 from accord.pipeline.rows import F, columns, flat_map
 from accord.pipeline.rules import streams
-from accord.pipeline.tables.table import GoldTable, Tables, day
+from accord.pipeline.tables.table import Append, Full, GoldTable, Tables, day
 
 if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame
@@ -222,8 +222,7 @@ def latest_rows(
     decided again, so the joins are with small tables.
     """
     about = F.get_json_object("body", "$.again")
-    # The first condition spares most records the second.
-    is_again = F.col("body").contains('"again"') & about.isNotNull()
+    is_again = _is_again()
     again = decisions.where(is_again)
     newest = (
         again.select("id", "recorded_at", F.from_json(about, _AGAIN).alias("again"))
@@ -234,6 +233,12 @@ def latest_rows(
     first = flat_map(decisions.where(~is_again), read, schema)
     last = again.join(newest, F.col("id") == F.col("newest"), "left_semi")
     return first.join(newest, is_replaced, "left_anti").unionByName(flat_map(last, read, schema))
+
+
+def _is_again() -> "Column":
+    """Whether a decision about a parked event was made again for one instance."""
+    # The first condition spares most records the second.
+    return F.col("body").contains('"again"') & F.get_json_object("body", "$.again").isNotNull()
 
 
 def relay_deliveries(tables: Tables) -> "DataFrame":
@@ -381,20 +386,45 @@ def _first_no(verdicts: "tuple[GateVerdict, ...]") -> tuple[str | None, str | No
     return None, None, None
 
 
+def _has_again(tables: Tables) -> bool:
+    """Whether a decision was ever made again, which replaces rows of any age."""
+    again = tables.silver(streams.RELAY_DECISIONS).where(_is_again())
+    return not again.limit(1).isEmpty()
+
+
+_QUEUES: Final = Full("a range of acknowledged rows ends rows of any age, in every agent's queue")
+
 RELAY_TABLES: Final = (
-    GoldTable("relay_verdicts", relay_verdicts, (streams.RELAY_DECISIONS,)),
+    GoldTable("relay_verdicts", relay_verdicts, (streams.RELAY_DECISIONS,), Append(_has_again)),
     GoldTable(
         "relay_deliveries",
         relay_deliveries,
         (streams.RELAY_DELIVERIES, streams.RELAY_INBOUND, "relay_verdicts"),
-    ),
-    GoldTable("relay_timelines", relay_timelines, ("relay_deliveries", streams.RELAY_OUTBOUND)),
-    GoldTable("relay_latency", relay_latency, ("relay_deliveries",)),
-    GoldTable(
-        "relay_drops", relay_drops, ("relay_verdicts", "relay_deliveries", streams.RELAY_UNLINKED)
+        _QUEUES,
     ),
     GoldTable(
-        "relay_wakes", relay_wakes, ("relay_verdicts", "relay_deliveries", streams.RELAY_UNLINKED)
+        "relay_timelines",
+        relay_timelines,
+        ("relay_deliveries", streams.RELAY_OUTBOUND),
+        Full("the place of a step counts the steps before it, and a late one comes anywhere"),
+    ),
+    GoldTable(
+        "relay_latency",
+        relay_latency,
+        ("relay_deliveries",),
+        Full("an exact percentile needs every delivery of its group"),
+    ),
+    GoldTable(
+        "relay_drops",
+        relay_drops,
+        ("relay_verdicts", "relay_deliveries", streams.RELAY_UNLINKED),
+        Full("deliveries end, and verdicts are replaced, at any age"),
+    ),
+    GoldTable(
+        "relay_wakes",
+        relay_wakes,
+        ("relay_verdicts", "relay_deliveries", streams.RELAY_UNLINKED),
+        Full("whether a row could wake an agent depends on all rows before it"),
     ),
 )
 """The tables of the relay, in the order of their dependencies."""

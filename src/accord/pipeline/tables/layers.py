@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any, Final
 from accord.pipeline.rows import F
 from accord.pipeline.rules.checks import Manifests, batch_checker, read_manifests
 from accord.pipeline.rules.streams import COLUMNS, CONTRACTS_HISTORY, STREAMS
-from accord.pipeline.tables.table import CHECKED, GoldTable, Tables
+from accord.pipeline.tables.table import CHECKED, Append, GoldTable, Tables
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
@@ -119,7 +119,7 @@ def refused(tables: Tables) -> "DataFrame":
     )  # fmt: skip
 
 
-QUARANTINE_TABLES: Final = (GoldTable("quarantine", refused, STREAMS),)
+QUARANTINE_TABLES: Final = (GoldTable("quarantine", refused, STREAMS, Append()),)
 """The published table of refused records."""
 
 

@@ -6,6 +6,7 @@ selected by name.
 
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
+from pathlib import Path
 from typing import TYPE_CHECKING, Final, Protocol
 
 from accord.pipeline.errors import PipelineError
@@ -98,6 +99,71 @@ class GivenTables:
             raise PipelineError(f"the gold table {name!r} was not given") from None
 
 
+BUCKETS: Final = 16
+BUCKET: Final = "bucket"
+"""The folder of a file whose rows all have a key of one bucket, such as `bucket=7`."""
+
+
+@dataclass(frozen=True, slots=True)
+class Full:
+    """The table is built from everything when an input changes, because of `reason`."""
+
+    reason: str
+
+
+@dataclass(frozen=True, slots=True)
+class Append:
+    """New records only add rows: those that `build` makes of the new records.
+
+    `unless` says of all tables whether that does not hold, so that the table is built whole.
+    """
+
+    unless: "Callable[[Tables], bool]" = lambda _tables: False
+
+
+@dataclass(frozen=True, slots=True)
+class Merge:
+    """`merge` makes rows by key of the old rows together with those of the new records."""
+
+    merge: "Callable[[DataFrame], DataFrame]"
+
+
+@dataclass(frozen=True, slots=True)
+class Touched:
+    """The rows of a key follow from the records with that key alone.
+
+    Rows lie in files by the bucket of their key. The buckets with a new record are built again,
+    from all records of the bucket; the files of the others stay.
+    """
+
+    stream: str
+    key: str  # the column of gold tables
+    key_of_record: str  # the expression for it in the stream's silver
+
+    def bucket_of_row(self) -> "Column":
+        """The bucket of a row of a gold table."""
+        return _bucket(F.col(self.key))
+
+    def bucket_of_record(self) -> "Column":
+        """The bucket of a record."""
+        return _bucket(F.expr(self.key_of_record))
+
+    def buckets(self, new: Tables) -> frozenset[int]:
+        """The buckets with new records."""
+        rows = new.silver(self.stream).select(self.bucket_of_record().alias("b")).distinct()
+        return frozenset(row.b for row in rows.collect())
+
+
+def _bucket(key: "Column") -> "Column":
+    return F.pmod(F.xxhash64(key), F.lit(BUCKETS)).cast("INT")
+
+
+def bucket_of(file: Path) -> int | None:
+    """The bucket of a file by the name of its folder; None if it has no rows."""
+    name, found, number = file.parent.name.partition("=")
+    return int(number) if name == BUCKET and found else None
+
+
 @dataclass(frozen=True, slots=True)
 class GoldTable:
     """A gold table."""
@@ -107,6 +173,8 @@ class GoldTable:
     # What `build` reads: streams (silver or quarantine) and other gold tables. The table is built
     # again when one of these has changed.
     needs: tuple[str, ...] = ()
+    # How it follows from what is new.
+    follows: Full | Append | Merge | Touched = Full("nothing else was declared")
 
 
 def downstream(tables: Iterable[GoldTable], changed: Iterable[str]) -> frozenset[str]:
