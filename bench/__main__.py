@@ -20,6 +20,7 @@ PARTS = (
     "community_reconcile",
     "community_sync",
     "community_gossip",
+    "community_growth",
     "relay_delivery",
     "relay_gate",
     "relay_processes",

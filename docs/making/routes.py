@@ -19,7 +19,9 @@ from accord.authority.http import routes as authority_routes
 from accord.capabilities.doors import openai_routes
 from accord.community.bus import Bus, member_routes, public_routes
 from accord.community.control import control_routes
+from accord.community.rules.tunnels import TunnelLimits
 from accord.community.sync import sync_routes
+from accord.community.tunnel_server import TunnelServer
 from accord.relay.connector import ControlRoutes, ControlSettings
 from accord.relay.connector.admin import OperatorRoutes
 from accord.relay.platforms.settings import WebChatSettings
@@ -46,6 +48,10 @@ class _StandIn:
     ) -> Route:
         """As the bus makes one."""
         return Route(path, self, methods=list(methods))
+
+    def signed_socket(self, path: str, _handler: object) -> WebSocketRoute:
+        """As the bus makes one."""
+        return WebSocketRoute(path, self)
 
 
 _ANY: Final[Any] = _StandIn()
@@ -88,12 +94,13 @@ def _named(routes: Iterable[BaseRoute]) -> Iterable[str]:
 def _bus() -> Sequence[BaseRoute]:
     own: Sequence[BaseRoute] = Bus.routes.__get__(_ANY, Bus)
     public = public_routes(manifest=_ANY, is_ready=_ANY)
-    return [*own, *sync_routes(_ANY, {}, _ANY), *public, *member_routes(_ANY, _ANY)]
+    tunnels = TunnelServer("", {}, _ANY, TunnelLimits()).routes(_ANY)
+    return [*own, *sync_routes(_ANY, {}, _ANY), *tunnels, *public, *member_routes(_ANY, _ANY)]
 
 
 _SERVED: Final[Mapping[str, Callable[[], Iterable[BaseRoute]]]] = {
     "Station": lambda: application("", _ANY, _ANY).routes,
-    "Doors": lambda: openai_routes(_ANY, _ANY, ""),
+    "Doors": lambda: openai_routes(_ANY, _ANY, _ANY),
     "Connector": lambda: [
         *ControlRoutes(_CONTROL, _ANY).routes,
         *OperatorRoutes(_CONTROL, _ANY, _ANY, _ANY).routes,

@@ -16,6 +16,7 @@ from docs.making.errors import MakingError
 from docs.making.markdown import code, join, meaning, table
 from docs.making.schemas import members_table
 
+from accord.pipeline import catalog
 from accord.pipeline.rules import COMMUNITY_EVENTS, STREAMS
 from accord.pipeline.tables import BRONZE, CHECKED, GOLD, SILVER, GoldTable
 
@@ -60,9 +61,18 @@ def _gold(made: GoldTable) -> str:
     needs = STREAMS if set(STREAMS) <= set(made.needs) else ()
     others = [code(each) for each in made.needs if each not in needs]
     listed = ", ".join((["every stream"] if needs else []) + others)
-    rows = [(code(name), code(kind)) for name, kind in _columns(made.name).items()]
-    shown = table(("column", "type"), rows)
-    return join([f"### {made.name}", *about, f"Made from {listed}.", shown])
+    contract = catalog.contracts()[made.name]
+    facts = f"Made from {listed}. Owner: {contract.owner}."
+    if contract.key:
+        facts += f" Key: {', '.join(map(code, contract.key))}."
+    rows = [
+        (code(name), code(kind), contract.meaning_of(name))
+        for name, kind in _columns(made.name).items()
+    ]
+    expected = [f"- {each.sentence} ({each.act})" for each in contract.expectations]
+    told = ["Expected before a run publishes:\n\n" + "\n".join(expected)] if expected else []
+    shown = table(("column", "type", "meaning"), rows)
+    return join([f"### {made.name}", *about, facts, shown, *told])
 
 
 def _columns(name: str) -> Mapping[str, str]:

@@ -67,7 +67,7 @@ async def test_a_question_in_the_lobby_gets_a_streamed_answer_that_cites_the_doc
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     # However quick the model is, its first words are shown at once.
-    monkeypatch.setattr("accord.relay.gateway.reply._SETTLE", 0.0)
+    monkeypatch.setattr("accord.relay.gateway.agent._SETTLE", 0.0)
     cids = furnished[1]
     async with open_house(home=home) as house:
         ann = await house.person("ann")

@@ -128,7 +128,7 @@ def test_every_variable_in_the_files_is_a_setting() -> None:
         for section, model in sections().items()
         for key in model.model_fields
     }
-    known |= {"ACCORD_HOME", *secret_files()}
+    known |= {"ACCORD_HOME", "ACCORD_REGISTRY_TOKEN", *secret_files()}
     for file in DEPLOY.rglob("*"):
         if file.is_file():
             assert set(re.findall(r"\bACCORD_[A-Z_]+", file.read_text())) <= known, file

@@ -33,6 +33,7 @@ LONG = {
     "docs/guides/open-mode.md",
     "docs/guides/pipeline-corpus.md",
     "docs/guides/pipeline-data.md",
+    "docs/guides/pipeline-tables.md",
     "docs/guides/pipeline.md",
     "docs/guides/platforms/webhook.md",
     "docs/guides/rag.md",

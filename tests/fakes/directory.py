@@ -1,6 +1,7 @@
 """The connector's directory in memory, for tests of delivery without the control half."""
 
-from collections.abc import Callable, Collection, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
+from dataclasses import replace
 
 from pydantic import SecretStr
 from sqlalchemy import Connection
@@ -85,6 +86,7 @@ class MemoryDirectory(Directory):
         self.refused: dict[tuple[str, str, str], str] = {}
         self.wakeable: set[str] = set()
         self.held: set[tuple[str, str, str, str]] = set()
+        self.chosen: dict[str, dict[str, str]] = {}
         self.replies: dict[str, LinkReply] = {}
         self.flushed: list[tuple[str, str | None]] = []
         self.revocations = Revocations(MemoryWaker())
@@ -175,6 +177,18 @@ class MemoryDirectory(Directory):
             return False
         self.rules[instance] = rules
         return True
+
+    async def profiles(self, instance: str) -> Mapping[str, str]:
+        """Which agents answered last, by chat or session."""
+        return self.chosen.get(instance, {})
+
+    async def choose_profile(self, instance: str, place: str, profile: str | None) -> None:
+        """Note who answered."""
+        chosen = self.chosen.setdefault(instance, {})
+        if chosen.get(place) != profile:
+            chosen[place] = profile or ""
+            self.chosen[instance] = {each: name for each, name in chosen.items() if name}
+            self.known = replace(self.known)  # as after every change
 
     async def wake(self, instance: str) -> None:
         """Note the poke."""

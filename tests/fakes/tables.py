@@ -29,7 +29,7 @@ def quarantine(
     spark: "SparkSession", stream: str, lines: Iterable[Line], rule: str, reason: str
 ) -> "DataFrame":
     """The quarantine of a stream with these records, all refused by one rule."""
-    rows = [(*row, None, rule, reason) for row in _landed(stream, lines)]
+    rows = [(*row, None, rule, reason, "by-hand") for row in _landed(stream, lines)]
     return spark.createDataFrame(rows, CHECKED)
 
 

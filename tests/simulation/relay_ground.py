@@ -35,6 +35,8 @@ from accord.testing import VirtualClock
 
 T = TypeVar("T")
 
+_SENDING = "SELECT 1 FROM outbox WHERE state = 'sending'"
+
 # One for all histories, so that each statement is compiled once; the database is another each time.
 ENGINE = sa.create_engine("sqlite://", poolclass=sa.StaticPool)
 
@@ -108,6 +110,9 @@ class SimulatedStore:
         self._chance = chance
         self.dead = False
         self.stalled_until = 0.0
+        # How long the process stands still once it reads while an action is being performed: it
+        # may have decided to send, and not have sent yet.
+        self.stall_in_action = 0.0
 
     async def write(self, work: Callable[[sa.Connection], T]) -> T:
         await self._pass()
@@ -120,6 +125,10 @@ class SimulatedStore:
         await self._pass()
         with self._disk.engine.connect() as connection:
             result = work(connection)
+            is_acting = self.stall_in_action and connection.exec_driver_sql(_SENDING).first()
+        if is_acting:
+            self.stalled_until = asyncio.get_running_loop().time() + self.stall_in_action
+            self.stall_in_action = 0.0
         await self._pass()
         return result
 

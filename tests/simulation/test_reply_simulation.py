@@ -20,6 +20,7 @@ from tests.fakes.gateway_disk import GatewayDisk, GatewayDiskStore, disk_inbox
 from tests.fakes.sockets import MemorySocket
 from tests.simulation.relay_ground import Disk, LossyBus, Process, SimulatedStore
 from tests.simulation.reply_ground import (
+    KEY_SECONDS,
     PEOPLE,
     ServiceChat,
     TroubledPlatform,
@@ -104,6 +105,14 @@ class ReplySimulation:
         process.task.cancel()
         self.processes.remove(process)
 
+    def stand_still(self) -> None:
+        """Let a process stand still for so long that another does what it was about to do."""
+        standing = self.chance.choice(self.processes).store
+        # The other waits for the lease, and the service forgets what it was asked for.
+        standing.stall_in_action = LIMITS.lease_seconds + self.chance.uniform(1, 4) * KEY_SECONDS
+        if len(self.processes) < 2:
+            self.start_connector()
+
     # The gateway.
 
     def start_gateway(self) -> None:
@@ -169,9 +178,11 @@ class ReplySimulation:
         while self.is_troubled:
             await asyncio.sleep(self.chance.uniform(0.3, 4))
             drawn = self.chance.random()
-            if drawn < 0.15:
+            if drawn < 0.1:
                 stalled = self.chance.choice(self.processes).store
                 stalled.stalled_until = self.clock.monotonic() + self.chance.uniform(1, 9)
+            elif drawn < 0.2:
+                self.stand_still()
             elif drawn < 0.3 and self.sockets:
                 self.chance.choice(self.sockets).cut()
             elif drawn < 0.55:

@@ -2,7 +2,11 @@
 
 import asyncio
 import random
+import shutil
+import sqlite3
 import threading
+from contextlib import closing
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -150,6 +154,34 @@ async def test_a_commit_waits_for_the_disk(where: str, shop: Any) -> None:
     async with open_store(where, shop.schema) as store:
         kept = await store.write(settings)
     assert kept == (["on", "on", "shop"] if "://" in where else ["wal", 2, 1])
+
+
+def names_in_the_file(folder: Path, shop: Any, copy: Path) -> set[str]:
+    """What is in the store's file, without its write-ahead log."""
+    shutil.copyfile(folder / f"{shop.schema.name}.db", copy)
+    with closing(sqlite3.connect(copy)) as file:
+        return {name for (name,) in file.execute("SELECT name FROM goods")}
+
+
+async def test_the_log_is_copied_into_the_file_beside_the_commits(
+    tmp_path: Path, shop: Any
+) -> None:
+    folder, copy = tmp_path / "stores", tmp_path / "copy.db"
+    folder.mkdir()
+    async with open_store(folder, shop.schema) as store:
+        # More than SQLite's own thousand pages, in a few commits: none of them copies anything.
+        names = [f"{number} {'x' * 1_000_000}" for number in range(writing._CHECKPOINT)]
+        for name in names[:-1]:
+            await store.write(adding(shop, name))
+        assert names_in_the_file(folder, shop, copy) == set()
+        await store.write(adding(shop, names[-1]))
+        async with asyncio.timeout(30):
+            while (folder / f"{shop.schema.name}.db").stat().st_size < 10_000_000:
+                await store.read(all_names(shop))
+        more = [f"more {number}" for number in range(100)]
+        for name in more:
+            assert await store.write(adding(shop, name)) == name
+    assert names_in_the_file(folder, shop, copy) == {*names, *more}
 
 
 @pytest.mark.parametrize("error", [StopIteration, SystemExit, KeyboardInterrupt])

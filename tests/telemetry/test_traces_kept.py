@@ -15,7 +15,7 @@ from accord.kernel.clock import SystemClock
 from accord.kernel.traceparent import Trace, parse
 from accord.relay.connector import RELAY
 from accord.relay.gateway import INBOX_SCHEMA, ReceivedEvent, open_stored_inbox
-from accord.relay.gateway import store as inbox_tables
+from accord.relay.gateway import inbox as inbox_tables
 from accord.relay.rules import MessageEvent, SessionSource
 from accord.storage import open_store, roll_back
 

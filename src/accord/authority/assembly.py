@@ -124,7 +124,12 @@ async def run_authority(
             authority,
             identities,
             commands,
-            NatsTransport(cluster.urls, cluster.sentinel.jwt, cluster.sentinel.seed),
+            NatsTransport(
+                cluster.urls,
+                cluster.sentinel.jwt,
+                cluster.sentinel.seed,
+                cluster.websocket_urls,
+            ),
             clock,
             token=token,
             base_url=base_url,

@@ -38,6 +38,15 @@ class AuthoritySettings(Section):
             ge=0, le=65535, description="the port of that server; 0 takes a free one and keeps it"
         ),
     ] = 0
+    nats_websocket_port: Annotated[
+        int,
+        Field(
+            ge=-1,
+            le=65535,
+            description="the port of that server for browsers, by WebSocket; 0 takes a free one "
+            "and keeps it, -1 listens for none",
+        ),
+    ] = 0
     nats_certificate: Annotated[
         str,
         Field(
@@ -54,6 +63,14 @@ class AuthoritySettings(Section):
             max_length=64,
             description="your own NATS system, such as `tls://nats.example:4222`; "
             "empty starts one here",
+        ),
+    ] = ()
+    nats_websocket_urls: Annotated[
+        tuple[str, ...],
+        Field(
+            max_length=64,
+            description="where browsers reach the server, such as `wss://nats.example`: for your "
+            "own NATS system, or where a proxy stands before the one here",
         ),
     ] = ()
     nats_keys: Annotated[

@@ -87,7 +87,7 @@ class RagSettings(Section):
 
 
 class DoorsSettings(Section):
-    """`[doors]`: what ordinary clients on this machine find at the station's address."""
+    """`[doors]`: what ordinary clients find on this machine, and with a key in the home network."""
 
     openai: Annotated[bool, Field(description="serve OpenAI-compatible paths below /v1")] = True
     mcp: Annotated[bool, Field(description="serve the capabilities by MCP at /mcp")] = True
@@ -98,6 +98,25 @@ class DoorsSettings(Section):
             description="in which community they act; empty for the first one",
         ),
     ] = ""
+    host: Annotated[
+        str,
+        Field(
+            max_length=253,
+            description="the address at which other machines of the home network find them, by TLS"
+            " and with a key of `accord door-key`; empty for this machine only",
+            examples=["192.168.1.5"],
+        ),
+    ] = ""
+    port: Annotated[
+        int, Field(ge=0, le=65535, description="the port for the home network; 0 for any free one")
+    ] = 7081
+    plain_http: Annotated[
+        bool,
+        Field(
+            description="serve the home network without TLS: everybody in it can read keys and "
+            "answers"
+        ),
+    ] = False
 
 
 def split_server(server: str) -> tuple[str, tuple[str, ...]]:

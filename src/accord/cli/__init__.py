@@ -15,6 +15,7 @@ from accord.cli import (
     arguments,
     authority,
     backup,
+    bridge,
     chat,
     community,
     community_bus,
@@ -22,12 +23,14 @@ from accord.cli import (
     concierge,
     context,
     contract,
+    door_key,
     file,
     keys,
     market,
     output,
     pipeline,
     pipeline_report,
+    pipeline_tables,
     rag,
     relay,
     rpc,
@@ -38,6 +41,7 @@ from accord.cli import (
 
 for verbs in (community_bus, community_log):
     community.app.registered_commands += verbs.app.registered_commands
+pipeline.app.registered_commands += pipeline_tables.app.registered_commands
 pipeline.app.add_typer(
     pipeline_report.whatif_app, name="whatif", help="Replay history under a proposed change."
 )
@@ -85,6 +89,7 @@ _GROUPS = {
         (rpc.app, "rpc", "Call services from the shell."),
         (rpc.events_app, "events", "Watch the events that services publish."),
         (rpc.jobs_app, "jobs", "List, retry and dismiss jobs."),
+        (bridge.app, "bridge", "Serve contracts over other protocols."),
     ),
     OPERATE: (
         (relay.app, "relay", "Bring agents into chats."),
@@ -92,6 +97,7 @@ _GROUPS = {
         (pipeline.app, "pipeline", "Analyze the recorded history, and try rules on it."),
         (station.config_app, "config", "Check and show the settings."),
         (keys.app, "keys", "Create and show Ed25519 keys."),
+        (door_key.app, "door-key", "Let programs use models and tools, as far as each may."),
         (backup.store_app, "store", "Back up, check and restore the station's records."),
     ),
 }

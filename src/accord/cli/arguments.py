@@ -26,6 +26,11 @@ File = Annotated[str, typer.Argument(help="A JSON file; - is stdin.", show_defau
 
 def read_json(name: str) -> Any:
     """Read a JSON document strictly; raises `UnreadableError`."""
+    return _decode(read_bytes(name), name)
+
+
+def read_bytes(name: str) -> bytes:
+    """Read a file, or stdin, up to a limit; raises `UnreadableError`."""
     from accord.kernel.canonical import MAX_BYTES
 
     try:
@@ -39,7 +44,7 @@ def read_json(name: str) -> Any:
         raise _unreadable(f"cannot be read ({reason})", name) from None
     if len(data) > MAX_BYTES:
         raise _unreadable(f"larger than the {MAX_BYTES} bytes that are read", name)
-    return _decode(data, name)
+    return data
 
 
 def read_json_at(name: str, revision: str) -> Any:
@@ -132,6 +137,18 @@ def _unreadable(what: str, name: str, cause: "AccordError | None" = None) -> "Ac
 
 
 _NODE: Final = re.compile(r"ed25519:[A-Za-z0-9_-]{43}", re.ASCII)
+
+
+_DURATION: Final = re.compile(r"([0-9]{1,5})([mhd])", re.ASCII)
+_UNITS: Final = {"m": 60, "h": 3600, "d": 86_400}
+
+
+def parse_duration(text: str) -> int:
+    """Read `30m`, `12h` or `90d` as seconds."""
+    found = _DURATION.fullmatch(text)
+    if found is None:
+        raise typer.BadParameter("such as 30m, 12h or 90d")
+    return int(found[1]) * _UNITS[found[2]]
 
 
 def check_corpus(name: str) -> str:

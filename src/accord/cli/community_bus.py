@@ -18,6 +18,7 @@ from accord.cli.node import CommunityCli, choose_node, label, members_of, names_
 if TYPE_CHECKING:
     from accord.cli.node import LocalNode
     from accord.community.client import Client
+    from accord.community.dialler import Dialler
 
 app = App()
 
@@ -29,8 +30,11 @@ class CallCli(JsonOutput, CommunityCli):
 
 @app.command(epilog="Example: accord community peers")
 def peers(cli: CommunityCli) -> None:
-    """List the nodes that this node has contacted since its station started."""
+    """List the nodes that this node has contacted since its station started, and how."""
     found = cli.in_community(lambda client: client.get("/node/v1/peers"))
+    names: dict[str, str | None] = {
+        each["node_id"]: each["display_name"] for each in found["peers"]
+    }
     cli.emit(
         found,
         (
@@ -39,11 +43,18 @@ def peers(cli: CommunityCli) -> None:
                 printable(", ".join(each["endpoints"])),
                 f"seen {each['seen_seconds_ago']} s ago",
                 f"{each['failures']} failures",
+                _reached(each["reached"], names),
                 ", ".join(each["capabilities"]),
             )
             for each in found["peers"]
         ),
     )
+
+
+def _reached(how: dict[str, Any], names: dict[str, str | None]) -> str:
+    if how["how"] == "relayed":
+        return printable(f"reached through {label(how['anchor'], names)}")
+    return "reached directly" if how["how"] == "direct" else "not reached"
 
 
 @app.command(epilog="Example: accord community sync")
@@ -191,12 +202,9 @@ async def _dial_node(here: "LocalNode", own: "Client", node: str | None) -> Asyn
     if target["node_id"] == here.key.id:
         yield own
         return
-    met = [
-        url
-        for peer in (await own.get("/node/v1/peers"))["peers"]
-        if peer["node_id"] == target["node_id"] and not peer["failures"]
-        for url in peer["endpoints"]
-    ]
+    peers = {each["node_id"]: each for each in (await own.get("/node/v1/peers"))["peers"]}
+    met = peers.get(target["node_id"])
+    known = met["endpoints"] if met is not None and not met["failures"] else []
     chosen = here.settings.community
     dialler = Dialler(here.key, SystemClock(), plain_http=chosen.plain_http, peers=chosen.peers)
     failure = CommunityError(
@@ -206,7 +214,11 @@ async def _dial_node(here: "LocalNode", own: "Client", node: str | None) -> Asyn
         mend="start its station, then run `accord community sync`",
     )
     async with contextlib.AsyncExitStack() as opened:
-        for url in dict.fromkeys([*met, *target["endpoints"]]):
+        through = met["reached"].get("anchor") if met is not None else None
+        relayed = []
+        if through in peers:
+            relayed = await _by_anchor(dialler, own.community, peers[through], target["node_id"])
+        for url in dict.fromkeys([*relayed, *known, *target["endpoints"]]):
             try:
                 client, _ = await dialler.dial(
                     url, own.community, opened, node_id=target["node_id"]
@@ -217,6 +229,24 @@ async def _dial_node(here: "LocalNode", own: "Client", node: str | None) -> Asyn
             yield client
             return
         raise failure
+
+
+async def _by_anchor(
+    dialler: "Dialler", community: str, anchor: dict[str, Any], node_id: str
+) -> list[str]:
+    """The address of a node through an anchor, which is looked up first."""
+    from accord.community.errors import CommunityError
+
+    for url in anchor["endpoints"]:
+        try:
+            link = await dialler.connect(url, community, node_id=anchor["node_id"])
+        except CommunityError:
+            continue
+        await link.close()
+        if link.way is not None:
+            dialler.relays.learn(community, anchor["node_id"], link.way, [node_id])
+            return dialler.relays.addresses(community, node_id)
+    return []
 
 
 def _json_object(text: str, option: str) -> dict[str, Any]:

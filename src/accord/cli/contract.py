@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 import typer
 
 from accord.cli import output
-from accord.cli.arguments import File, printable, read_contract, read_json
+from accord.cli.arguments import File, printable, read_bytes, read_contract, read_json
 from accord.cli.context import App, Output
 from accord.cli.contract_build import build
 from accord.cli.contract_compare import compare
@@ -171,6 +171,13 @@ def asyncapi(
     show_document(cli, document)
 
 
+def openapi(cli: Output, file: File) -> None:
+    """Print the OpenAPI 3.1 document of a contract's RPCs, as `accord bridge http` serves them."""
+    from accord.contracts.export import openapi as document_of
+
+    show_document(cli, document_of(read_contract(file)))
+
+
 def sdk(
     cli: Output,
     file: File,
@@ -178,12 +185,50 @@ def sdk(
     force: Annotated[
         bool, typer.Option("--force", help="Replace the files of an earlier package.")
     ] = False,
+    language: Annotated[
+        Literal["python", "typescript"], typer.Option(help="The language of the package.")
+    ] = "python",
 ) -> None:
-    """Write a typed Python package, client and service stub, from a contract."""
+    """Write a typed package from a contract: a client, and in Python a service stub.
+
+    A package in TypeScript stands on the npm package `accord-fabric` and runs in Node and browsers.
+    """
     from accord.contracts import sdk as write
 
-    package = write(read_contract(file), out, force=force)
+    package = write(read_contract(file), out, force=force, language=language)
     cli.emit({"package": str(package)}, f"Written to {package}.")
+
+
+def import_(
+    cli: Output,
+    file: File,
+    identity: Annotated[str, typer.Option("--id", help="The contract's id, such as pets@v1.")],
+    out: Annotated[
+        Path | None, typer.Option(help="The file to write (default: print the contract).")
+    ] = None,
+    strict: Annotated[
+        bool, typer.Option("--strict", help="Exit 1 if anything could not be carried over.")
+    ] = False,
+) -> None:
+    """Make a contract of an OpenAPI 3 or AsyncAPI 3 document, or of protobuf descriptors.
+
+    Documents are JSON or YAML, descriptors what `protoc --include_imports --descriptor_set_out`
+    writes. What a contract cannot say is listed, each with its place.
+    """
+    from accord.contracts.imports import read_document
+
+    imported = read_document(read_bytes(file), identity)
+    lost = [{"pointer": loss.pointer, "message": loss.message} for loss in imported.losses]
+    if out is not None:
+        out.write_text(json.dumps(imported.manifest, ensure_ascii=False, indent=2) + "\n")
+        said = [f"Written to {out}."]
+    else:
+        said = [json.dumps(imported.manifest, ensure_ascii=False, indent=2)]
+    cli.emit({"contract": imported.manifest, "lost": lost}, said)
+    for each in imported.losses:
+        cli.note(printable(f"lost: {each.pointer}: {each.message}"))
+    if strict and lost:
+        raise typer.Exit(output.FAILED)
 
 
 def docs(cli: Output, file: File) -> None:
@@ -199,6 +244,7 @@ COMMANDS: tuple[tuple[Callable[..., None], str], ...] = (
     (analyze, "Example: accord contract analyze graph.json"),
     (grants, "Example: accord contract grants app.json --session-key KEY --active graph.json"),
     (asyncapi, "Example: accord contract asyncapi graph.json > graph.asyncapi.json"),
+    (openapi, "Example: accord contract openapi graph.json > graph.openapi.json"),
     (sdk, "Example: accord contract sdk graph.json --out ./clients"),
     (docs, "Example: accord contract docs graph.json > graph.md"),
 )
@@ -344,6 +390,7 @@ for _command, _example in COMMANDS:
 app.command(epilog="Example: accord contract compare graph.json --against home --versions live")(
     compare
 )
+app.command("import", epilog="Example: accord contract import api.yaml --id pets@v1")(import_)
 app.command(epilog="Example: accord contract push graph.json --note 'Search by tag'")(push)
 app.command(epilog="Example: accord contract pull graph@v1 --version 3 --out graph.json")(pull)
 app.command("list", epilog="Example: accord contract list graph@v1 --json")(list_versions)

@@ -29,6 +29,7 @@ if TYPE_CHECKING:
     from accord.pipeline.folder import Layout
     from accord.pipeline.landing import Landing
     from accord.pipeline.runs.runner import RunOutcome, SparkTarget
+    from accord.pipeline.runs.versions import QueryResult
     from accord.station.settings import Settings
 
 app = App(no_args_is_help=True, epilog="Example: accord pipeline run")
@@ -81,6 +82,15 @@ def layout_of(cli: Cli, folder: Path | None) -> "Layout":
     from accord.pipeline.folder import Layout
 
     if folder is not None:
+        # A `Path` has made one slash of the two.
+        if re.match(r"[A-Za-z][A-Za-z0-9+.-]+:/", str(folder)):
+            from accord.pipeline.errors import PipelineError
+
+            raise PipelineError(
+                "the pipeline's folder is on a file system of this machine, and this is a URL",
+                where="--folder",
+                mend="name a folder; segments may land at a URL (--landing)",
+            )
         return Layout(folder.expanduser().absolute())
     return Layout(cli.settings().home / "pipeline")
 
@@ -190,6 +200,7 @@ def run(
                     every=every,
                     stop=stop,
                     each=lambda each: _show_run(cli, each),
+                    failed=lambda error: cli.note(f"the run failed and is tried again: {error}"),
                     landing=lands,
                     progress=told,
                 )
@@ -226,6 +237,8 @@ def status(cli: LandingCli) -> None:
     if told["version"] is not None:
         lines = [f"Version {told['version']}: {', '.join(told['tables'])}"]
         lines.append(_accounts_table(told["accounts"]))
+        if len(told["versions"]) > 1:
+            lines.append(f"Versions that `sql --version` can ask: {', '.join(told['versions'])}")
     for stream, rows in told["waiting"].items():
         lines.append(f"{rows} records of {stream} wait for a run.")
     if told["running"]:
@@ -237,24 +250,36 @@ def status(cli: LandingCli) -> None:
 @app.command(epilog='Example: accord pipeline sql "SELECT * FROM accounting"')
 def sql(
     cli: QueryCli,
-    question: Annotated[str, typer.Argument(help="In Spark's SQL; every gold table is a view.")],
+    question: Annotated[
+        str, typer.Argument(help="In DuckDB's SQL; every gold table and layer is a view.")
+    ],
     limit: Annotated[
         int, typer.Option(min=1, max=1_000_000, help="At most this many rows.")
     ] = 1000,
+    version: Annotated[
+        str | None,
+        typer.Option("--version", help="An older version of gold, as `status` lists them."),
+    ] = None,
+    by_spark: Annotated[
+        bool,
+        typer.Option(
+            "--spark",
+            help="Ask by Spark, in its SQL; --master, --remote and --conf imply it.",
+        ),
+    ] = False,
 ) -> None:
-    """Query the published tables."""
-    layout, _ = _locate(cli)
-    from accord.pipeline.runs.versions import open_published, require_query, run_query
-    from accord.pipeline.session import open_session, watch_session
+    """Query the published tables, the layers, and `quarantined`: refused records with bodies."""
+    from accord.pipeline.session import require_extra
 
-    where = cli.target()
-    require_query(question)
-    with (
-        open_published(layout),
-        open_session(layout.root, where.master, where.remote, conf=where.conf) as spark,
-        watch_session(spark, layout.spark_log, where.patience),
-    ):
-        answer = run_query(layout, spark, question, limit=limit)
+    require_extra()
+    layout, where = cli.layout(), cli.target()
+    if by_spark or where.master or where.remote or where.conf:
+        answer = _ask_spark(cli, question, limit, version)
+    else:
+        from accord.pipeline.runs.reader import open_reader
+
+        with open_reader(layout, version) as reader:
+            answer = reader.ask(question, limit=limit, seconds=cli.patience)
     rows = [output.RawJson(dict(zip(answer.columns, row, strict=True))) for row in answer.rows]
     shown = (["" if value is None else str(value) for value in row] for row in answer.rows)
     cli.emit(
@@ -265,16 +290,43 @@ def sql(
         cli.note(f"There are more than {limit} rows; ask for more with --limit.")
 
 
+def _ask_spark(cli: QueryCli, question: str, limit: int, version: str | None) -> "QueryResult":
+    from accord.pipeline.runs.versions import open_published, require_query, run_query
+    from accord.pipeline.session import open_session, watch_session
+
+    layout, where = cli.layout(), cli.target()
+    require_query(question)
+    with (
+        open_published(layout, version),
+        open_session(layout.root, where.master, where.remote, conf=where.conf) as spark,
+        watch_session(spark, layout.spark_log, where.patience),
+    ):
+        return run_query(layout, spark, question, limit=limit, version=version)
+
+
 def _locate(cli: PipelineCli, landing: str | None = None) -> "tuple[Layout, str | None]":
     """The pipeline's folder, and where segments land if not in it."""
     from accord.pipeline.session import require_extra
 
     require_extra()
-    if landing is None and cli.folder is None:
+    layout = cli.layout()
+    if landing is None and (cli.folder is None or not _has_segments(layout)):
         from accord.station.pipeline import landing_of
 
-        landing = landing_of(cli.settings())
-    return cli.layout(), landing
+        settings = cli.settings()
+        # A folder of its own follows a landing that somebody chose, not the home's default one.
+        if cli.folder is None or settings.pipeline.landing:
+            landing = landing_of(settings)
+    return layout, landing
+
+
+def _has_segments(layout: "Layout") -> bool:
+    """Whether a folder has a landing of its own in use, as `generate` makes one."""
+    from accord.pipeline.landing import Landing
+    from accord.pipeline.rules.streams import STREAMS
+
+    own = Landing(layout.landing)
+    return any(own.segments(stream) for stream in STREAMS)
 
 
 def _stop_on_sigterm() -> threading.Event:
@@ -286,9 +338,13 @@ def _stop_on_sigterm() -> threading.Event:
 def _show_run(cli: Cli, outcome: "RunOutcome") -> None:
     result = outcome.payload()
     lines: list[output.Line] = ["Nothing has landed. Next: accord pipeline export"]
+    if outcome.version is not None:
+        lines = [f"Nothing new has landed; version {outcome.version} stands."]
     if outcome.published:
         lines = [_accounts_table(result["accounts"]), f"Published version {outcome.version}."]
     _note_spoilt(cli, [{"segment": each.segment, "reason": each.reason} for each in outcome.spoilt])
+    for each in outcome.findings:
+        cli.note(f"not as expected: {each.table}: {each.expectation}: {each.reason or each.rows}")
     cli.emit(result, lines)
 
 

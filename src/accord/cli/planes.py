@@ -25,8 +25,8 @@ if TYPE_CHECKING:
 
     from accord.relay.connector.connector import Connector
     from accord.relay.connector.store import Principal
-    from accord.relay.remote import RemoteConnector
     from accord.station.settings import Settings
+    from accord.web.remote import Remote
 
 
 Deployment = Annotated[str, typer.Argument(help="The deployment's name.")]
@@ -68,12 +68,12 @@ def ask_registry(
     """
     if registry == HOME:
         return ask_authority(cli, verb, **body)
-    from accord.authority.client import RemoteAuthority
+    from accord.authority.client import remote_authority
 
     said = {name: value for name, value in body.items() if value is not None}
     with _printable_errors():
         token = _registry_token(token_file)
-        return RemoteAuthority(registry, token, plain_http).ask(verb, said)
+        return remote_authority(registry, token, plain_http=plain_http).ask(verb, said)
 
 
 def _registry_token(token_file: Path | None) -> "SecretStr":
@@ -223,7 +223,7 @@ def ask_relay(cli: Cli, verb: str, **body: Any) -> dict[str, Any]:
         ) from error
 
 
-def remote_connector(cli: Cli) -> "RemoteConnector | None":
+def remote_connector(cli: Cli) -> "Remote | None":
     """The connector that the options of `accord relay`, or else the environment, name.
 
     A home that is named by --home precedes the environment.
@@ -240,9 +240,9 @@ def remote_connector(cli: Cli) -> "RemoteConnector | None":
         url = os.environ.get("ACCORD_RELAY_CONNECTOR") or None
     if url is None:
         return None
-    from accord.relay.remote import RemoteConnector
+    from accord.relay import remote
 
-    return RemoteConnector(url, _operator_token(options), options.plain_http)
+    return remote.remote_connector(url, _operator_token(options), plain_http=options.plain_http)
 
 
 def _operator_token(options: RemoteOptions) -> "SecretStr":

@@ -4,13 +4,12 @@
 wake-url | key | revoke | pardon | scope | open | close | principal | policy`.
 """
 
-import re
 from enum import Enum
 from typing import Annotated, Any
 
 import typer
 
-from accord.cli.arguments import printable
+from accord.cli.arguments import parse_duration, printable
 from accord.cli.context import App, Cli
 from accord.cli.planes import Instance, Tenant, ask_relay, format_millis
 
@@ -66,15 +65,6 @@ def list_tokens(cli: Cli, tenant: Tenant = None) -> None:
 operator_token = App(
     no_args_is_help=True, epilog="Example: accord relay operator-token new ann --read-only"
 )
-_DURATION = re.compile(r"([0-9]{1,5})([mhd])", re.ASCII)
-_UNITS = {"m": 60, "h": 3600, "d": 86_400}
-
-
-def _seconds(duration: str) -> int:
-    found = _DURATION.fullmatch(duration)
-    if found is None:
-        raise typer.BadParameter("such as 30m, 12h or 90d")
-    return int(found[1]) * _UNITS[found[2]]
 
 
 OperatorName = Annotated[str, typer.Argument(help="Who holds it, as the audit trail will say.")]
@@ -95,7 +85,7 @@ def new_operator(
 ) -> None:
     """Print a token by which somebody looks after this connector from another machine, once."""
     made = ask_relay(
-        cli, "operators/new", name=name, seconds=_seconds(expires), read_only=read_only
+        cli, "operators/new", name=name, seconds=parse_duration(expires), read_only=read_only
     )
     may = "may look" if made["read_only"] else "may change everything"
     cli.note(f"Until {made['expires_at']}, whoever holds it {may}:")

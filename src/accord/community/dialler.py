@@ -20,12 +20,16 @@ from accord.community.client import (
     empty_trust,
     node_refusal,
 )
+from accord.community.communities import HostedCommunity
 from accord.community.errors import Code, CommunityError, bad_request
 from accord.community.identity import fingerprint, pinned_context, probe_certificate
-from accord.community.peers import PeerBook, announced_ports
+from accord.community.peers import PeerBook, announced_ports, known_urls
+from accord.community.relays import RelayDialler, RelayTable, Way
 from accord.community.rules import formats, manifests, wire
+from accord.community.rules.gossip import order_addresses
 from accord.community.rules.manifests import REPUBLISH_SECONDS
 from accord.community.rules.requests import NO_BODY, sign_path_request
+from accord.community.rules.tunnels import parse_relayed
 from accord.kernel import canonical
 from accord.kernel.clock import Clock, format_time
 from accord.kernel.signing import SigningKey
@@ -54,6 +58,10 @@ _IDLE_SECONDS: Final = 90.0
 # How long an address may be silent before the next one of the same node is dialled beside it.
 _STAGGER_SECONDS: Final = 1.0
 _ANSWER_SECONDS: Final = 30.0
+# For TLS to a node, after the anchor that relays has answered.
+_RELAYED_SECONDS: Final = 8.0
+# A name that is never resolved: connections go to the Unix socket.
+_RELAYED_HOST: Final = "relayed.invalid"
 _COMPARED: Final = 64
 _TRIES: Final = 3
 _ADDRESS: Final = re.compile(
@@ -85,6 +93,7 @@ class Link:
 
     Attributes:
         manifest: The node's manifest, as verified at `checked` (monotonic seconds).
+        way: How the node was reached; None through an anchor.
         users: How many tasks use it now.
     """
 
@@ -94,7 +103,13 @@ class Link:
     transport: httpx.AsyncBaseTransport
     opened: AsyncExitStack
     checked: float
+    way: Way | None = None
     users: int = 0
+
+    @property
+    def base(self) -> str:
+        """The URL of requests."""
+        return self.address if self.way is not None else f"https://{_RELAYED_HOST}"
 
     async def close(self) -> None:
         """Close the connection."""
@@ -104,7 +119,8 @@ class Link:
 class Dialler:
     """Connects to other nodes as this node.
 
-    `plain_http` allows other machines without TLS; `peers` may be in any network.
+    `plain_http` allows other machines without TLS; `peers` may be in any network. Addresses through
+    anchors are found in `relays`.
     """
 
     def __init__(
@@ -114,6 +130,8 @@ class Dialler:
         self._clock = clock
         self._plain_http = plain_http
         self._configured = {place for each in peers if (place := _parsed(each)) is not None}
+        self.relays = RelayTable()
+        self._relay_dialler = RelayDialler(key, clock)
         self.ahead: dict[str, float] = {}
         """By how many seconds this node's clock is ahead of that of each address, as last told."""
 
@@ -138,13 +156,15 @@ class Dialler:
                 manifest does not name the certificate.
         """
         async with _limited(address), AsyncExitStack() as opened:
+            if (relayed := parse_relayed(address)) is not None:
+                return await self._connect_relayed(address, community_id, opened, *relayed)
             return await self._connect(address, community_id, opened, node_id)
 
     async def refresh(self, link: Link) -> None:
         """Fetch and verify the manifest of a link's node again; raises as `connect` does."""
         client = link.client
         async with _limited(link.address):
-            manifest = await self._manifest(link.address, client.community, link.transport)
+            manifest = await self._manifest(link.base, client.community, link.transport)
         self._check(manifest, client.community, client.node_id)
         link.manifest, link.checked = manifest, self._clock.monotonic()
 
@@ -171,7 +191,7 @@ class Dialler:
         )
         try:
             async with http.stream(
-                method, f"{link.address}{path}", headers=named, content=content
+                method, f"{link.base}{path}", headers=named, content=content
             ) as found:
                 raw = await responses.read_bounded(found, MAX_ANSWER_BYTES)
             answer = canonical.decode(raw, max_bytes=MAX_ANSWER_BYTES)
@@ -197,6 +217,8 @@ class Dialler:
             )
         policy = await self._policy(place)
         addresses = await self._judged(place, policy)
+        if not addresses:
+            raise CommunityError(Code.PARTITION, "the name has no address", where=place.url)
         context = shown = None
         if place.scheme == "https":
             reached, shown = await _probe(place, addresses)
@@ -217,9 +239,47 @@ class Dialler:
             clock=self._clock,
         )
         await opened.enter_async_context(client)
-        return Link(
-            place.url, client, manifest, transport, opened.pop_all(), self._clock.monotonic()
+        way = Way(place.url, addresses[0], context)
+        now = self._clock.monotonic()
+        return Link(place.url, client, manifest, transport, opened.pop_all(), now, way)
+
+    async def _connect_relayed(
+        self, address: str, community_id: str, opened: AsyncExitStack, anchor: str, node_id: str
+    ) -> Link:
+        """Connect to a node through an anchor: TLS with the node within a WebSocket."""
+        relay = self.relays.get(community_id, anchor)
+        if relay is None:
+            raise CommunityError(Code.PARTITION, "that anchor does not relay", where=address)
+        bridge = await opened.enter_async_context(
+            self._relay_dialler.bridge(relay.way, community_id, anchor, node_id)
         )
+        try:
+            shown = await probe_certificate(
+                _RELAYED_HOST, 0, path=bridge.path, seconds=_RELAYED_SECONDS
+            )
+        except CommunityError:
+            if bridge.refusal is not None:
+                raise bridge.refusal from None
+            raise
+        context = pinned_context(shown)
+        transport = _kept_transport(context, uds=str(bridge.path))
+        opened.push_async_callback(transport.aclose)
+        base = f"https://{_RELAYED_HOST}"
+        manifest = await self._manifest(base, community_id, transport)
+        self._check(manifest, community_id, node_id)
+        manifests.check_certificate(manifest, fingerprint(shown))
+        client = Client(
+            base,
+            self._key,
+            community_id,
+            node_id,
+            ssl_context=context,
+            transport=transport,
+            clock=self._clock,
+        )
+        await opened.enter_async_context(client)
+        now = self._clock.monotonic()
+        return Link(address, client, manifest, transport, opened.pop_all(), now)
 
     def _check(self, manifest: Any, community_id: str, node_id: str | None) -> None:
         manifests.check(
@@ -296,6 +356,16 @@ class Dialler:
         return manifests.parse_node(raw)
 
 
+def addresses_of(
+    dialler: Dialler, book: PeerBook, hosted: HostedCommunity, node_id: str, *, now: float
+) -> list[str]:
+    """Every address of a node, those through anchors too; where it answered last comes first."""
+    urls = known_urls(book, hosted, node_id)
+    urls += dialler.relays.addresses(hosted.community_id, node_id)
+    records = [book.address(hosted.community_id, url) for url in urls]
+    return list(order_addresses(records, now=now, paused=True))
+
+
 @asynccontextmanager
 async def _limited(address: str) -> AsyncIterator[None]:
     try:
@@ -344,6 +414,14 @@ class Links:
             raise
         finally:
             await self._leave(community_id, link)
+
+    def open_to(self, community_id: str, node_id: str) -> list[str]:
+        """The addresses at which a link to a node is open."""
+        return [
+            address
+            for (community, address), link in self._open.items()
+            if community == community_id and link.client.node_id == node_id
+        ]
 
     async def close(self) -> None:
         """Close every link."""
@@ -490,12 +568,16 @@ def _transport(
     async def judged(_host: str, _port: int) -> Sequence[Address]:
         return addresses
 
-    # Connections are kept, since all of them are to one node.
-    inner = httpx.AsyncHTTPTransport(
+    return GuardedTransport(policy, resolver=judged, inner=_kept_transport(context))
+
+
+def _kept_transport(context: SSLContext | None, uds: str | None = None) -> httpx.AsyncHTTPTransport:
+    """A transport that keeps connections, since all of them are to one node."""
+    return httpx.AsyncHTTPTransport(
         verify=context or empty_trust(),
         trust_env=False,
+        uds=uds,
         limits=httpx.Limits(
             max_connections=None, max_keepalive_connections=64, keepalive_expiry=_IDLE_SECONDS
         ),
     )
-    return GuardedTransport(policy, resolver=judged, inner=inner)

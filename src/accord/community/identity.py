@@ -97,20 +97,28 @@ def pinned_context(der: bytes) -> ssl.SSLContext:
 
 
 async def probe_certificate(
-    host: str, port: int, *, name: str | None = None, seconds: float = PROBE_SECONDS
+    host: str,
+    port: int,
+    *,
+    name: str | None = None,
+    path: Path | None = None,
+    seconds: float = PROBE_SECONDS,
 ) -> bytes:
     """The certificate that a server presents, as DER, unverified.
 
-    `name` is the server name to ask for, if `host` is an address. Raises `partition` if the server
-    cannot be reached or speaks no TLS.
+    `name` is the server name to ask for, if `host` is an address; `path` is a Unix socket that
+    leads to the server. Raises `partition` if it cannot be reached or speaks no TLS.
     """
     context = _client_context()
     context.verify_mode = ssl.CERT_NONE
     try:
         async with asyncio.timeout(seconds):
-            _, writer = await asyncio.open_connection(
-                host, port, ssl=context, server_hostname=name or host
-            )
+            named = name or host
+            if path is None:
+                dialled = asyncio.open_connection(host, port, ssl=context, server_hostname=named)
+            else:
+                dialled = asyncio.open_unix_connection(path, ssl=context, server_hostname=named)
+            _, writer = await dialled
             shown = writer.get_extra_info("ssl_object").getpeercert(binary_form=True)
             # Not a TLS shutdown, which the server could delay.
             writer.transport.abort()

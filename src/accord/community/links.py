@@ -11,9 +11,9 @@ import structlog
 
 from accord.community.client import Client
 from accord.community.communities import HostedCommunity
-from accord.community.dialler import Dialler
+from accord.community.dialler import Dialler, addresses_of
 from accord.community.errors import Code, CommunityError
-from accord.community.peers import Endpoint, PeerBook
+from accord.community.peers import PeerBook
 from accord.community.rules.formats import Level
 from accord.community.rules.routing import FRESH_SECONDS, UNSENT
 from accord.kernel.clock import Clock
@@ -192,13 +192,11 @@ class NodeLinks:
         return self.clock.now()
 
     def _addresses(self, community_id: str, node_id: str) -> list[str]:
-        peer = self.book.peer(community_id, node_id)
-        found = [] if peer is None else [each.url for each in peer.endpoints]
         hosted = self.communities.get(community_id)
-        logged = None if hosted is None else hosted.state.content.manifests.get(node_id)
-        if logged is not None:
-            found += [Endpoint(*each).url for each in logged.endpoints]
-        return list(dict.fromkeys(found))[:_MOST_ADDRESSES]
+        if hosted is None:
+            return []
+        found = addresses_of(self.dialler, self.book, hosted, node_id, now=self._now())
+        return found[:_MOST_ADDRESSES]
 
     def _drop(self, key: tuple[str, str]) -> None:
         """Give up a link; its last user closes it."""

@@ -1,7 +1,16 @@
 """A node: its communities, its bus, and its syncs with other nodes."""
 
 import asyncio
-from collections.abc import AsyncIterator, Callable, Collection, Iterator, Mapping, Sequence
+import socket
+from collections.abc import (
+    AsyncIterator,
+    Awaitable,
+    Callable,
+    Collection,
+    Iterator,
+    Mapping,
+    Sequence,
+)
 from contextlib import AsyncExitStack, asynccontextmanager
 from pathlib import Path
 from random import Random
@@ -23,19 +32,31 @@ from accord.community.hardware import Machine
 from accord.community.identity import community_folder, create_root, load_root
 from accord.community.links import NodeLinks
 from accord.community.log import open_log
-from accord.community.peers import Announcement, Endpoint, OwnManifests, PeerBook, announce_node
+from accord.community.peers import (
+    Announcement,
+    Endpoint,
+    OwnManifests,
+    Peer,
+    PeerBook,
+    announce_node,
+)
 from accord.community.proofs import ProverPool
+from accord.community.relays import RelayDialler
 from accord.community.router import Router
 from accord.community.rules import formats
 from accord.community.rules.formats import display_id
 from accord.community.rules.invites import Invite
+from accord.community.rules.tunnels import parse_relayed
 from accord.community.scheduler import NodeScheduler, node_metrics
 from accord.community.settings import NodeSettings
 from accord.community.store import COMMUNITY_STORE, known_communities
 from accord.community.sync import LogHoldings, sync_routes
+from accord.community.tunnel_keeper import TunnelKeeper
+from accord.community.tunnel_server import TunnelServer
 from accord.kernel.clock import Clock
 from accord.kernel.signing import SigningError, SigningKey
 from accord.storage import Store, open_store
+from accord.telemetry.metrics import family
 
 POLICY_UPDATED: Final = "community.policy.updated"
 
@@ -92,6 +113,18 @@ class Node:
             clock=clock,
             chance=chance,
         )
+        self.tunnels = TunnelServer(key.id, self.communities, clock, settings.relay)
+        self.keeper = TunnelKeeper(
+            own_id=key.id,
+            communities=self.communities,
+            links=self.links,
+            table=self.dialler.relays,
+            dialler=RelayDialler(key, clock),
+            presence=self.presence,
+            clock=clock,
+            chance=chance,
+            holds=settings.relayed and settings.relay is None,
+        )
         self.jobs = LogJobs(self)
         opened.push_async_callback(self.jobs.close)
         self.router = Router(
@@ -121,6 +154,11 @@ class Node:
         yield from self.bus.metrics.collect()
         yield from node_metrics(self._founded(), self.book, self.links, self._scheduler.counters)
         yield from self.router.collect()
+        yield family(
+            "accord_tunnels",
+            {("held",): float(len(self.keeper)), ("carried",): float(len(self.tunnels))},
+        )
+        yield family("accord_tunnel_streams", {(): float(self.tunnels.streams)})
 
     @property
     def routes(self) -> Sequence[BaseRoute]:
@@ -130,6 +168,7 @@ class Node:
             *member_routes(self.bus, self._community_manifest),
             *self.bus.routes,
             *sync_routes(self.bus, self.communities, self.book),
+            *self.tunnels.routes(self.bus),
             *control_routes(self.bus, self),
         )
 
@@ -141,15 +180,18 @@ class Node:
         self,
         endpoints: Sequence[Endpoint] = (),
         look: Callable[[], Sequence[Endpoint] | None] | None = None,
+        accept: Callable[[socket.socket], Awaitable[None]] | None = None,
     ) -> None:
         """Serve at these endpoints and sync with others until cancelled.
 
         `look` tells the endpoints of the moment, so that others learn of new ones; None where this
-        machine has no network.
+        machine has no network. `accept` serves a connected socket like one of the endpoints, for
+        connections that an anchor relays.
         """
         self.presence.endpoints = tuple(endpoints)
         await asyncio.to_thread(self.machine.look)
         self.presence.look = look
+        self.keeper.accept = accept
         async with AsyncExitStack() as running:
             if self._settings.discovery and endpoints:
                 self.presence.network = await announce_node(
@@ -161,7 +203,9 @@ class Node:
                 await self.presence.log_manifest(hosted)
             self._ready = True
             try:
-                await self._scheduler.run()
+                async with asyncio.TaskGroup() as group:
+                    group.create_task(self._scheduler.run())
+                    group.create_task(self.keeper.run())
             finally:
                 self._ready = False
 
@@ -411,6 +455,9 @@ class Node:
             "node_id": self.key.id,
             "endpoints": [endpoint.url for endpoint in self.presence.endpoints],
             "communities": [self._describe(each) for each in self._founded()],
+            "held_tunnels": {
+                each.community_id: self.keeper.held(each.community_id) for each in self._founded()
+            },
             "current": None if (current := self.current) is None else current.community_id,
             "capabilities": sorted({each["name"] for each in self._registry.listings()}),
             "lost": await asyncio.to_thread(self._lost),
@@ -444,10 +491,27 @@ class Node:
                     "load": peer.manifest.get("load", {}),
                     "seen_seconds_ago": int(self._clock.now() - peer.seen),
                     "failures": peer.failures,
+                    "reached": self._reached_how(peer),
                 }
                 for peer in self.book.peers(community_id)
             ]
         }
+
+    def _reached_how(self, peer: Peer) -> Mapping[str, Any]:
+        """Where a peer answered last, if it answered at the last attempt."""
+        community = peer.community_id
+        relayed = self.dialler.relays.addresses(community, peer.node_id)
+        records = [
+            self.book.address(community, url)
+            for url in (*(each.url for each in peer.endpoints), *relayed)
+        ]
+        live = [each for each in records if each.answered is not None and not each.failures]
+        if not live:
+            return {"how": "silent"}
+        best = max(live, key=lambda each: each.answered or 0.0)
+        if (through := parse_relayed(best.url)) is not None:
+            return {"how": "relayed", "anchor": through[0]}
+        return {"how": "direct", "address": best.url}
 
     async def sync(self, community_id: str) -> Mapping[str, Any]:
         """Sync with everybody in a community now."""

@@ -207,6 +207,16 @@ class PeerBook:
         del self._peers[min(leaving, key=lambda key: self._peers[key].seen)]
 
 
+def known_urls(book: PeerBook, hosted: HostedCommunity, node_id: str) -> list[str]:
+    """The addresses that a node has told of itself, those of its last manifest first."""
+    peer = book.peer(hosted.community_id, node_id)
+    found = [] if peer is None else [each.url for each in peer.endpoints]
+    logged = hosted.state.content.manifests.get(node_id)
+    if logged is not None:
+        found += [Endpoint(*each).url for each in logged.endpoints]
+    return list(dict.fromkeys(found))
+
+
 def _issued(manifest: Mapping[str, Any]) -> float:
     return parse_time(manifest["issued_at"])
 

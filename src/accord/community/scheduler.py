@@ -362,6 +362,9 @@ class NodeScheduler:
                 urls[url] = {url: None}
         found = []
         for name, places in urls.items():
+            if formats.is_id(name):
+                relayed = self.links.dialler.relays.addresses(community, name)
+                places |= dict.fromkeys(relayed)
             if not places:
                 continue
             met = book.peer(community, name)

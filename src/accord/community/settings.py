@@ -5,6 +5,7 @@ from enum import Enum
 from typing import Final
 
 from accord.community.rules.routing import RoutePolicy
+from accord.community.rules.tunnels import TunnelLimits
 
 
 class UnsignedCalls(Enum):
@@ -129,6 +130,9 @@ class NodeSettings:
         sync_seconds: The approximate time between two rounds of syncs.
         gossip_fanout: How many of the peers that answer a round meets at random.
         max_links: How many connections to other nodes stay open.
+        relay: What this node carries for members that nobody can dial, where it is an anchor;
+            None for nothing.
+        relayed: Whether anchors may relay for this node.
     """
 
     display_name: str = "node"
@@ -139,6 +143,8 @@ class NodeSettings:
     sync_seconds: float = 15.0
     gossip_fanout: int = 3
     max_links: int = 64
+    relay: TunnelLimits | None = None
+    relayed: bool = True
     bus: BusSettings = field(default_factory=BusSettings)
     log: LogLimits = field(default_factory=LogLimits)
     routing: RoutingSettings = field(default_factory=RoutingSettings)

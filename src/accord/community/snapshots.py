@@ -6,12 +6,13 @@ fetch that was interrupted goes on there. Who signed what is decided by `rules.s
 """
 
 import asyncio
-from collections.abc import Mapping
-from contextlib import suppress
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any, Final
 
+import structlog
 from blake3 import blake3
 
 from accord.community.client import Client
@@ -22,6 +23,8 @@ from accord.community.rules import formats
 from accord.community.rules.snapshots import MAX_SNAPSHOT, Snapshot, read_snapshot
 from accord.kernel import base64url, canonical
 from accord.kernel.base64url import Base64Error
+
+_log = structlog.stdlib.get_logger(__name__)
 
 SNAPSHOT: Final = "/sync/v1/snapshot"
 
@@ -190,7 +193,10 @@ class SnapshotPlan:
 
 @dataclass(slots=True)
 class SnapshotDraft:
-    """The verified parts of a snapshot so far, kept in a folder if there is one."""
+    """The verified parts of a snapshot so far, kept in a folder if there is one.
+
+    A folder that cannot be written, as on a full disk, only means that the next fetch begins anew.
+    """
 
     folder: Path | None
     plan: SnapshotPlan | None = None
@@ -220,13 +226,15 @@ class SnapshotDraft:
         self.discard()
         self.plan = plan
         if self.folder is not None and plan.parts:
-            (self.folder / _PLAN).write_bytes(plan.encode())
+            with self._writing():
+                (self.folder / _PLAN).write_bytes(plan.encode())
 
     def add(self, data: bytes) -> None:
         """Keep a verified part."""
         self.data += data
         if self.folder is not None and self.plan is not None and self.plan.parts:
-            with (self.folder / _DRAFT).open("r+b" if len(self.data) > len(data) else "wb") as file:
+            mode = "r+b" if len(self.data) > len(data) else "wb"
+            with self._writing(), (self.folder / _DRAFT).open(mode) as file:
                 file.seek(len(self.data) - len(data))
                 file.truncate()
                 file.write(data)
@@ -236,8 +244,17 @@ class SnapshotDraft:
         self.plan = None
         self.data = bytearray()
         if self.folder is not None:
-            for name in (_PLAN, _DRAFT):
-                (self.folder / name).unlink(missing_ok=True)
+            with self._writing():
+                for name in (_PLAN, _DRAFT):
+                    (self.folder / name).unlink(missing_ok=True)
+
+    @contextmanager
+    def _writing(self) -> Iterator[None]:
+        try:
+            yield
+        except OSError as error:
+            self.folder = None
+            _log.warning("parts of a snapshot cannot be kept on disk", why=str(error))
 
 
 async def fetch_snapshot(

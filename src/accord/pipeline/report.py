@@ -294,8 +294,9 @@ def traffic(tables: Tables) -> Section:
     """Records of every stream."""
     found = tables.gold("traffic").groupBy("day", "stream").agg(F.sum("records").alias("n"))
     series, days = _by_day(found, "stream")
-    total = sum(sum(filter(None, values)) for values in series.values())
-    sentence = f"{total:,.0f} records over {len(days)} days."
+    total = _sum(found, "n")
+    count = found.where(F.col("day").isNotNull()).select("day").distinct().count()
+    sentence = f"{total:,} records over {count} days."
     return _of_days("traffic", "Traffic", sentence, Days(days, series, "records"))
 
 
@@ -325,7 +326,7 @@ def latency(tables: Tables) -> Section:
         tables.gold("relay_deliveries")
         .where("latency_ms IS NOT NULL")
         .groupBy(day("received_at").alias("day"))
-        .agg(F.percentile("latency_ms", F.array(*map(F.lit, shares))).alias("at"), F.count("*"))
+        .agg(F.percentile("latency_ms", F.array(*map(F.lit, shares))).alias("at"))
         .where("day IS NOT NULL")
         .orderBy(F.desc("day"))
         .limit(MOST_DAYS)
@@ -335,7 +336,7 @@ def latency(tables: Tables) -> Section:
         f"{share:.0%} within": [row["at"][place] for row in rows]
         for place, share in enumerate(shares)
     }
-    total = sum(row["count(1)"] for row in rows)
+    total = tables.gold("relay_deliveries").where("latency_ms IS NOT NULL").count()
     sentence = f"{total:,} acknowledged deliveries, from receipt to acknowledgement."
     chart = Days([row.day for row in rows], series, "ms", stacked=False, is_log=True)
     return _of_days("latency", "Latency", sentence, chart)
@@ -349,8 +350,7 @@ def drops(tables: Tables) -> Section:
         .agg(F.sum("drops").alias("n"))
     )
     rows, more = _greatest(found, "n", "dropped_by", "rule", "reason")
-    total = sum(n for n, *_ in rows)
-    sentence = f"{total:,} times an event did not reach an agent, by reason."
+    sentence = f"{_sum(found, 'n'):,} times an event did not reach an agent, by reason."
     chart = Bars([rule for _, _, rule, _ in rows], {"events": [n for n, *_ in rows]}, "events")
     columns = ("events", "layer", "rule", "reason")
     return Section("drops", "Drops", sentence, chart if rows else None, columns, rows, more)
@@ -366,7 +366,7 @@ def wakes(tables: Tables) -> Section:
         .withColumn("n", F.col("wakes") + F.col("joined") + F.col("spared"))
     )
     rows, more = _greatest(found, "n", "instance", *names)
-    saved = sum(joined + spared for _, _, _, joined, spared in rows)
+    saved = _sum(found, "joined") + _sum(found, "spared")
     sentence = f"{saved:,} wakes saved: events that joined others, or that the gate stopped."
     series = {name: [row[2 + place] for row in rows] for place, name in enumerate(names)}
     chart = Bars([row[1] for row in rows], series, "events") if rows else None
@@ -408,8 +408,8 @@ def market(tables: Tables) -> Section:
         .agg(F.count("*").alias("n"))
     )
     series, days = _by_day(found, "event_type")
-    posted = sum(filter(None, series.get("market.post.created", ())))
-    return _of_days("market", "Market", f"{posted:,.0f} posts.", Days(days, series, "events"))
+    posted = _sum(found.where("event_type = 'market.post.created'"), "n")
+    return _of_days("market", "Market", f"{posted:,} posts.", Days(days, series, "events"))
 
 
 def verdicts(tables: Tables) -> Section:
@@ -421,7 +421,7 @@ def verdicts(tables: Tables) -> Section:
         .agg(F.count("*").alias("n"))
     )
     rows, more = _greatest(found, "n", "status", "rule", "reason")
-    sentence = f"{sum(n for n, *_ in rows):,} community events are not valid, by rule."
+    sentence = f"{_sum(found, 'n'):,} community events are not valid, by rule."
     chart = Bars([row[2] for row in rows], {"events": [row[0] for row in rows]}, "events")
     columns = ("events", "status", "rule", "reason")
     return Section("verdicts", "The fold", sentence, chart if rows else None, columns, rows, more)
@@ -443,7 +443,7 @@ def usage(tables: Tables) -> Section:
         "fine": [row[0] - row[3] for row in rows],
         "errors": [row[3] for row in rows],
     }
-    sentence = f"{sum(row[0] for row in rows):,} payloads on the surfaces that are used most."
+    sentence = f"{_sum(found, 'n'):,} payloads on all surfaces."
     chart = Bars([f"{row[1]} · {row[2]}" for row in rows], series, "payloads") if rows else None
     columns = ("payloads", "contract", "surface", "errors", "callers")
     return Section("usage", "Contracts in use", sentence, chart, columns, rows, more)
@@ -504,6 +504,12 @@ def _greatest(frame: "DataFrame", by: str, *columns: str) -> tuple[list[tuple[An
     ordered = frame.select(by, *columns).orderBy(F.desc(by), *columns)
     rows = [tuple(row) for row in ordered.limit(MOST_BARS + 1).collect()]
     return rows[:MOST_BARS], len(rows) > MOST_BARS
+
+
+def _sum(frame: "DataFrame", name: str) -> int:
+    """The sum of a column over all rows; the rows that are shown may be fewer."""
+    row = frame.agg(F.sum(name).alias("n")).first()
+    return int(row.n or 0) if row else 0
 
 
 def _of_days(name: str, title: str, sentence: str, chart: Days) -> Section:

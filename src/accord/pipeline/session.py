@@ -105,7 +105,8 @@ def _version(executable: Path) -> int | None:
     return int(match.group(1)) if match and answer.returncode == 0 else None
 
 
-_LEAST_HEAP: Final = 1 << 30
+_LEAST_HEAP: Final = 512 << 20
+_USUAL_HEAP: Final = 1 << 30
 _MOST_HEAP: Final = 8 << 30
 _MOST_LOG: Final = 16 << 20
 _ENDING_SECONDS: Final = 10
@@ -315,9 +316,43 @@ def _is_loopback(master: str | None) -> bool:
     return urlsplit(master or "").hostname in ("127.0.0.1", "localhost", "::1")
 
 
-def _heap() -> int:
-    memory = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
-    return max(_LEAST_HEAP, min(memory // 4, _MOST_HEAP))
+def _heap(root: Path = Path("/")) -> int:
+    """A quarter of the memory that this process may use; of less than 4 GiB a third, up to 1 GiB.
+
+    The rest is for the JVM's other memory, the driver and Python workers.
+    """
+    memory = _memory(root)
+    return max(min(_USUAL_HEAP, memory // 3), min(memory // 4, _MOST_HEAP), _LEAST_HEAP)
+
+
+def _memory(root: Path) -> int:
+    """The machine's memory, or the limit of the container or service if that is less."""
+    machine = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
+    return min([machine, *_control_group_limits(root)])
+
+
+def _control_group_limits(root: Path) -> Iterator[int]:
+    """The memory limits of this process's control group and all above it, in either version."""
+    base = root / "sys/fs/cgroup"
+    try:
+        groups = (root / "proc/self/cgroup").read_text().splitlines()
+    except OSError:
+        return
+    for line in groups:
+        _, controllers, path = line.split(":", 2)
+        if controllers == "":
+            top, name = base, "memory.max"
+        elif "memory" in controllers.split(","):
+            top, name = base / "memory", "memory.limit_in_bytes"
+        else:
+            continue
+        # In a container the path may be the host's, whose folders are not there.
+        folder = top / path.lstrip("/")
+        for place in (folder, *folder.parents):
+            with contextlib.suppress(OSError, ValueError):  # `max` means no limit
+                yield int((place / name).read_text())
+            if place == top:
+                break
 
 
 @contextmanager
@@ -375,6 +410,7 @@ _GLANCE_SECONDS: Final = 0.2
 _LONGEST: Final = 300
 
 _WORKER: Final = re.compile(r"Traceback \(most recent call last\):\n(?:[ \t].*\n)+(\S.*)")
+_CAUSE: Final = re.compile(r"^Caused by: (?:[a-z][\w$]*\.)*(\S.*?)\s*$", re.MULTILINE)
 _PREFACE: Final = re.compile(r"^.{0,20}Query \[[^\]]*\] terminated with exception: ")
 
 # Messages of the C library; a limit on file sizes is like a full disk.
@@ -475,7 +511,10 @@ def _failure(error: Exception, log: Path) -> PipelineError:
     found = _WORKER.search(text)
     first = next((line.strip() for line in text.splitlines() if line.strip()), "no reason given")
     reason = found[1] if found else _PREFACE.sub("", first)
-    return PipelineError(f"Spark failed: {reason[:_LONGEST]}", mend=f"look into {log}")
+    # The last cause is what went wrong first; a worker's traceback says more than Java's causes.
+    causes = [] if found else _CAUSE.findall(text)
+    cause = f" (caused by {causes[-1][:_LONGEST]})" if causes and causes[-1] not in reason else ""
+    return PipelineError(f"Spark failed: {reason[:_LONGEST]}{cause}", mend=f"look into {log}")
 
 
 def error_text(error: Exception) -> str:

@@ -4,6 +4,7 @@ import asyncio
 import contextlib
 import ipaddress
 from collections.abc import AsyncIterator, Iterable, Sequence
+from dataclasses import replace
 from functools import partial
 from pathlib import Path
 
@@ -186,7 +187,8 @@ async def _cluster(
     """Yield the NATS system of the settings, or an embedded one with its server."""
     chosen = settings.authority
     if chosen.nats_urls:
-        yield read_cluster(chosen.nats_urls, _home_path(settings, chosen.nats_keys)), None
+        keys = _home_path(settings, chosen.nats_keys)
+        yield read_cluster(chosen.nats_urls, keys, chosen.nats_websocket_urls), None
         return
     certificate = chosen.nats_certificate
     listening = ListenAddress(
@@ -194,15 +196,21 @@ async def _cluster(
         chosen.nats_port,
         _home_path(settings, certificate) if certificate else None,
         chosen.nats_advertise or None,
+        None if chosen.nats_websocket_port < 0 else chosen.nats_websocket_port,
     )
     async with contextlib.AsyncExitStack() as opened:
         starting = embedded_server(settings.home / "nats", listening, clock)
         try:
             server = await opened.enter_async_context(starting)
         except AuthorityError:
-            _refuse_taken(chosen.nats_host, chosen.nats_port)
+            _refuse_taken(chosen.nats_host, chosen.nats_port, "nats_port")
+            if chosen.nats_websocket_port > 0:
+                _refuse_taken(chosen.nats_host, chosen.nats_websocket_port, "nats_websocket_port")
             raise
-        yield server.cluster, server
+        cluster = server.cluster
+        if chosen.nats_websocket_urls:
+            cluster = replace(cluster, websocket_urls=chosen.nats_websocket_urls)
+        yield cluster, server
 
 
 def _registry_limits(chosen: AuthoritySettings) -> RegistryLimits:
@@ -220,12 +228,12 @@ def _keeping(chosen: AuthoritySettings) -> StreamRetention:
     )
 
 
-def _refuse_taken(host: str, port: int) -> None:
-    """Raise a clear error if the port for NATS is in use."""
+def _refuse_taken(host: str, port: int, setting: str) -> None:
+    """Raise a clear error if a port for NATS is in use."""
     try:
         listener.bind(host, port).close()
     except StationError as error:
-        mend = "choose another with [authority] nats_port, or 0 for a free one"
+        mend = f"choose another with [authority] {setting}, or 0 for a free one"
         raise StationError(f"NATS: {error.what}", where=error.where, mend=mend) from error
 
 

@@ -32,7 +32,14 @@ from starlette.routing import BaseRoute, Route
 from starlette.types import Receive, Scope, Send
 
 from accord.capabilities import chat, file, market, membership, models
-from accord.capabilities.doors import descriptions, door_token, open_doors
+from accord.capabilities.doors import (
+    DoorAccess,
+    DoorKeys,
+    Doors,
+    descriptions,
+    door_token,
+    open_doors,
+)
 from accord.capabilities.embed import Batcher
 from accord.capabilities.file import Blobs
 from accord.capabilities.rag import search
@@ -45,6 +52,7 @@ from accord.community.peers import Endpoint, announced
 from accord.community.rules.formats import Level, display_id
 from accord.community.rules.invites import Invite
 from accord.community.rules.routing import RoutePolicy
+from accord.community.rules.tunnels import TunnelLimits
 from accord.community.settings import LogLimits, NodeSettings, RoutingSettings
 from accord.community.store import COMMUNITY_STORE
 from accord.kernel.clock import Clock
@@ -356,11 +364,37 @@ class CommunityPlane:
                     )
                 )
                 node = await self._open(offers, opened)
+                access = self._access()
+                offers.measure(access)
                 doors = await opened.enter_async_context(
-                    open_doors(node, self.clock, self.settings.doors, self._token())
+                    open_doors(node, self.clock, self.settings.doors, access)
                 )
-                self._doors = Starlette(routes=doors)
+                self._doors = Starlette(routes=doors.local)
+                await opened.enter_async_context(self._network_doors(doors))
                 await self._serve(node, offers, listening, context)
+
+    @asynccontextmanager
+    async def _network_doors(self, doors: Doors) -> AsyncIterator[None]:
+        """Serve the local APIs to the home network, if the settings say so."""
+        chosen = self.settings.doors
+        if not chosen.host:
+            yield
+            return
+        secret = None
+        if not chosen.plain_http and not _is_loopback(chosen.host):
+            secret = ensure_certificate(Home(self.settings.home).device_key.parent)
+        mend = "choose another place for the home network with [doors] host and port"
+        with _bind(chosen.host, chosen.port, mend) as listening:
+            server = listener.Listener(Starlette(routes=doors.network), certificate=secret)
+            serving = asyncio.create_task(server.serve([listening]), name="doors")
+            await server.serving.wait()
+            host, port = listening.getsockname()[:2]
+            _log.info("the doors are open to the home network", host=host, port=port)
+            try:
+                yield
+            finally:
+                server.should_exit = True
+                await asyncio.wait([serving])
 
     async def _prove_stores(self) -> None:
         """Open the node's stores once, so that damage is reported before models are loaded."""
@@ -411,7 +445,7 @@ class CommunityPlane:
             serving = group.create_task(server.serve([listening]), name="bus")
             await server.serving.wait()
             living = [
-                group.create_task(node.run(endpoints, look), name="rounds"),
+                group.create_task(node.run(endpoints, look, server.accept), name="rounds"),
                 group.create_task(offers.run(), name="capabilities"),
                 group.create_task(self._watch_clock(), name="clock"),
             ]
@@ -465,8 +499,10 @@ class CommunityPlane:
         elif chosen.found and node.folders.are_new:
             await node.found(chosen.found, {})
 
-    def _token(self) -> str:
-        return door_token(Home(self.settings.home).device_key.with_name("door.token"))
+    def _access(self) -> DoorAccess:
+        keys = Home(self.settings.home).device_key
+        token = door_token(keys.with_name("door.token"))
+        return DoorAccess(token, DoorKeys(keys.with_name("door-keys.json")), self.clock)
 
     def _certificate(self) -> Path | None:
         if _is_loopback(self.settings.community.host):
@@ -474,14 +510,17 @@ class CommunityPlane:
         return ensure_certificate(Home(self.settings.home).device_key.parent)
 
 
-def _bind(host: str, port: int) -> socket.socket:
+_MEND_BUS: Final = "choose another place for the bus with --bus-port or [community] host and port"
+
+
+def _bind(host: str, port: int, mend: str = _MEND_BUS) -> socket.socket:
     try:
         return listener.bind(host, port)
     except StationError as error:
         raise StationError(
             error.what,
             where=error.where,
-            mend="choose another place for the bus with --bus-port or [community] host and port",
+            mend=mend,
         ) from error
 
 
@@ -497,10 +536,19 @@ def node_settings(settings: Settings) -> NodeSettings:
         sync_seconds=chosen.sync_seconds,
         gossip_fanout=chosen.gossip_fanout,
         max_links=chosen.max_links,
+        relay=_relay_limits(settings),
+        relayed=chosen.relayed,
         bus=BusSettings(require_to=chosen.require_to, legacy=UnsignedCalls(chosen.legacy)),
         log=LogLimits(chosen.author_bytes_per_day, chosen.min_free_bytes),
         routing=routing_settings(settings),
     )
+
+
+def _relay_limits(settings: Settings) -> TunnelLimits | None:
+    chosen = settings.community
+    if not chosen.relay:
+        return None
+    return TunnelLimits(chosen.relay_members, chosen.relay_streams, chosen.relay_bytes_per_second)
 
 
 def routing_settings(settings: Settings) -> RoutingSettings:

@@ -10,6 +10,7 @@ from pathlib import Path
 import h11
 import uvicorn
 from starlette.types import ASGIApp
+from uvicorn._types import ASGISendEvent
 from uvicorn.protocols.http.h11_impl import H11Protocol
 from uvicorn.protocols.websockets.websockets_sansio_impl import WebSocketsSansIOProtocol
 from websockets.frames import Frame
@@ -133,6 +134,12 @@ class _PingProtocol(WebSocketsSansIOProtocol):
             self._pongs += 1
         super().handle_pong(event)
 
+    async def send(self, message: ASGISendEvent) -> None:
+        """Send; a handshake that was refused with a response is complete, too."""
+        await super().send(message)
+        if message["type"] == "websocket.http.response.body" and self.close_sent:
+            self.handshake_complete = True
+
     def _ask(self) -> None:
         if self.pending_ping_payload is None and not self.transport.is_closing():
             if self.ping_timer is not None:
@@ -190,6 +197,24 @@ class Listener(uvicorn.Server):
             # uvicorn leaves them open when it is cancelled, and the port would stay in use.
             for each in getattr(self, "servers", ()):
                 each.close()
+
+    async def accept(self, connected: socket.socket) -> None:
+        """Serve a connection that came in another way, as if it had been accepted here.
+
+        Returns once TLS is up; raises `OSError` if it does not come up.
+        """
+        loop = asyncio.get_running_loop()
+
+        def protocol() -> asyncio.Protocol:
+            return _PromptProtocol(
+                config=self.config,
+                server_state=self.server_state,
+                app_state=self.lifespan.state,
+                _loop=loop,
+            )
+
+        tls = {"ssl_handshake_timeout": _HEAD_SECONDS} if self.config.ssl else {}
+        await loop.connect_accepted_socket(protocol, connected, ssl=self.config.ssl, **tls)
 
     async def startup(self, sockets: list[socket.socket] | None = None) -> None:
         """Start, and set the event."""

@@ -73,6 +73,8 @@ class PipelinePlane:
         )
         yield family("accord_pipeline_records", {} if gold is None else gold.records)
         yield family("accord_pipeline_spoilt_segments", self._spoilt)
+        yield family("accord_pipeline_unexpected_rows", {} if gold is None else gold.unexpected)
+        yield family("accord_pipeline_run_seconds", {} if gold is None else gold.seconds)
 
     async def run(self, context: PlaneContext) -> None:
         """Export until the station drains; an interrupted export continues at the next start."""
@@ -149,6 +151,8 @@ class _Gold:
 
     published_at: float
     records: Mapping[tuple[str, str], float]
+    unexpected: Mapping[tuple[str, str], float]  # rows by table and act
+    seconds: Mapping[tuple[str], float]  # of the run that published it, by stage
 
 
 def _gold(layout: Layout) -> _Gold | None:
@@ -160,7 +164,13 @@ def _gold(layout: Layout) -> _Gold | None:
         for account in version.facts["accounts"]
         for fate in _FATES
     }
-    return _Gold(version.facts["published_at"] / 1000, records)
+    unexpected: Counter[tuple[str, str]] = Counter()
+    for finding in version.facts.get("findings", ()):
+        unexpected[str(finding["table"]), str(finding["act"])] += max(1, finding["rows"])
+    seconds = {
+        (str(stage),): float(took) for stage, took in version.facts.get("seconds", {}).items()
+    }
+    return _Gold(version.facts["published_at"] / 1000, records, unexpected, seconds)
 
 
 def is_installed() -> bool:

@@ -111,6 +111,15 @@ class ConnectorSettings(RelaySettings):
             description="direct messages about linking that one person gets answers to",
         ),
     ] = 20
+    profile_chats: Annotated[
+        int,
+        Field(
+            ge=1,
+            le=100_000,
+            description="for how many chats of one instance it is remembered which of its "
+            "gateway's agents answered last",
+        ),
+    ] = 5_000
     operator_requests_per_minute: Annotated[
         int, Field(ge=1, le=1_000_000, description="requests of operators from one address")
     ] = 600

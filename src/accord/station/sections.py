@@ -154,6 +154,35 @@ class CommunitySettings(Section):
     max_links: Annotated[
         int, Field(ge=1, le=1024, description="how many connections to other nodes stay open")
     ] = 64
+    relay: Annotated[
+        bool,
+        Field(
+            description=(
+                "where this station is an anchor that others can dial: carry connections to "
+                "members that nobody can dial, which hold a tunnel to it"
+            )
+        ),
+    ] = False
+    relay_members: Annotated[
+        int, Field(ge=1, le=10_000, description="how many members may hold a tunnel to it")
+    ] = 256
+    relay_streams: Annotated[
+        int,
+        Field(ge=1, le=256, description="how many connections it carries to or from one member"),
+    ] = 64
+    relay_bytes_per_second: Annotated[
+        int,
+        Field(ge=64 * 1024, description="how many bytes in a second it carries for one caller"),
+    ] = 8 * 1024 * 1024
+    relayed: Annotated[
+        bool,
+        Field(
+            description=(
+                "hold tunnels to anchors that relay, so that members reach this station where its "
+                "port cannot be dialled"
+            )
+        ),
+    ] = True
     author_bytes_per_day: Annotated[
         int,
         Field(

@@ -22,7 +22,7 @@ from accord.community.store import COMMUNITY_STORE as COMMUNITY
 from accord.community.store import known_communities
 from accord.console.conversations import CONSOLE
 from accord.relay.connector import RELAY
-from accord.relay.gateway.store import INBOX_SCHEMA as INBOX
+from accord.relay.gateway.inbox import INBOX_SCHEMA as INBOX
 from accord.relay.platforms.webchat.tables import WEBCHAT
 from accord.station.home import Home, hold_home
 from accord.station.settings import Settings

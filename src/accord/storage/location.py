@@ -36,6 +36,9 @@ _NAME = re.compile(r"[a-z][a-z0-9_]{0,30}", re.ASCII)
 # How long one process waits for another that writes to the same SQLite file.
 _BUSY_SECONDS = 10
 _CONNECT_SECONDS = 10
+# Pages of a SQLite file's write-ahead log (64 MiB) after which a commit copies them itself. A store
+# has it done beside its writer, but the log begins anew only when all of it was copied.
+_LOG_PAGES = 16_384
 
 
 @dataclass(frozen=True, eq=False)
@@ -160,6 +163,8 @@ def _sqlite(file: Path, role: Role, pool_size: int) -> Engine:
             driver.execute("PRAGMA fullfsync = ON")
             if role in (Role.READ, Role.INSPECT):
                 driver.execute("PRAGMA query_only = ON")
+            if role is Role.WRITE:
+                driver.execute(f"PRAGMA wal_autocheckpoint = {_LOG_PAGES}")
         except BaseException:
             driver.close()
             raise

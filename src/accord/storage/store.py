@@ -11,11 +11,12 @@ import fcntl
 import itertools
 import os
 import queue
+import sqlite3
 import threading
 import time
 from collections.abc import AsyncIterator, Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import ExitStack, asynccontextmanager, contextmanager, suppress
+from contextlib import ExitStack, asynccontextmanager, closing, contextmanager, suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, TypeAlias, TypeVar, cast
@@ -42,6 +43,8 @@ _TRY = "SELECT pg_try_advisory_lock(hashtext(%(key)s))"
 _LET_GO = "SELECT pg_advisory_unlock(hashtext(%(key)s))"
 T = TypeVar("T")
 _READERS = 4
+# After how many commits the write-ahead log of a SQLite store is copied into its file.
+_CHECKPOINT = 16
 
 
 @dataclass(slots=True, eq=False)
@@ -95,13 +98,47 @@ class _UnitFailedError(Exception):
         self.cause = cause
 
 
+@dataclass(slots=True, eq=False, repr=False)
+class _Checkpoints:
+    """Copies the write-ahead log of a SQLite store into its file, beside the writer.
+
+    Else SQLite does so within a commit, and everybody who waits for this commit waits longer.
+    """
+
+    engine: Engine
+    threads: ThreadPoolExecutor
+    _commits: int = 0
+    _is_running: bool = False
+
+    def committed(self) -> None:
+        """Count a commit, and begin if it is time."""
+        self._commits += 1
+        if self._commits >= _CHECKPOINT and not self._is_running:
+            self._commits, self._is_running = 0, True
+            self.threads.submit(self._run)
+
+    def _run(self) -> None:
+        # A full disk or another process may keep it from that: then a later one copies more.
+        # It is not run by a connection of SQLAlchemy, which would begin a transaction.
+        with suppress(DBAPIError, sqlite3.Error), closing(self.engine.raw_connection()) as driver:
+            driver.cursor().execute("PRAGMA wal_checkpoint(PASSIVE)")
+        self._is_running = False
+
+
 class Writer:
     """The single writer of a store, bound to one event loop."""
 
-    def __init__(self, engine: Engine, label: str, figures: StoreMetrics) -> None:
+    def __init__(
+        self,
+        engine: Engine,
+        label: str,
+        figures: StoreMetrics,
+        checkpoints: _Checkpoints | None = None,
+    ) -> None:
         self._engine = engine
         self._label = label
         self._figures = figures
+        self._checkpoints = checkpoints
         self._loop = asyncio.get_running_loop()
         self._slots = asyncio.Semaphore(_WAITING)
         self._fresh: list[_Unit] = []
@@ -223,6 +260,8 @@ class Writer:
                 raise
         self._figures.commits.add(time.monotonic() - began)
         self._figures.units += len(units)
+        if self._checkpoints is not None:
+            self._checkpoints.committed()
         return results
 
     def _answer(
@@ -302,8 +341,9 @@ class Store:
             connect(place, Role.WRITE, pool_size=1),
             connect(place, Role.READ, pool_size=_READERS),
         )
-        self._writer = Writer(self._engines[0], place.label, metrics_at(place))
         self._readers = ThreadPoolExecutor(_READERS, thread_name_prefix=f"reader {place.name}")
+        checkpoints = _Checkpoints(self._engines[1], self._readers) if place.file else None
+        self._writer = Writer(self._engines[0], place.label, metrics_at(place), checkpoints)
         self._closed = False
 
     async def write(self, work: Callable[[Connection], T]) -> T:

@@ -135,8 +135,14 @@ _COMMUNITY: Final = (
     ("accord_gossip_choices_total", _C, "syncs", ("community", "reason"),
      "Syncs that were started, by the reason for which the rounds chose the peer."),
     ("accord_gossip_links", _G, "links", (), "Connections to other nodes that are kept open."),
+    ("accord_tunnels", _G, "tunnels", ("side",),
+     "Tunnels: `held` to anchors that relay for this node, `carried` for members."),
+    ("accord_tunnel_streams", _G, "connections", (),
+     "Connections that this node carries between members at the moment."),
 )
 _MODELS: Final = (
+    ("accord_door_requests_total", _C, "requests", ("door", "outcome"),
+     "Requests to the local APIs: `admitted`, `refused` or `limited` by their token or key."),
     ("accord_llm_running", _G, "generations", (), "Generations in progress."),
     ("accord_llm_waiting", _G, "generations", (), "Generations waiting to start."),
     ("accord_llm_generations_total", _C, "generations", ("model", "outcome"),
@@ -209,6 +215,10 @@ _PIPELINE: Final = (
      "All records that ever landed, by outcome as of gold: accepted, quarantined, duplicates."),
     ("accord_pipeline_spoilt_segments", _G, "segments", (),
      "Segments that the last run left out because their content does not match their name."),
+    ("accord_pipeline_unexpected_rows", _G, "rows", ("table", "act"),
+     "Rows of published tables that break an expectation; one where it could not be checked."),
+    ("accord_pipeline_run_seconds", _G, "seconds", ("stage",),
+     "How long each stage of the run took that published last."),
 )
 # fmt: on
 

@@ -14,22 +14,29 @@ def node_program() -> Path:
     return _wheel_folder() / "bin" / "node"
 
 
-def install_packages(manifest: bytes, folder: Path) -> Path:
+def install_packages(manifest: bytes, folder: Path, *, lock: bytes | None = None) -> Path:
     """Install the packages of a `package.json` into a folder, and return their folder.
 
-    Nothing is done if they are there already. Scripts of packages are not run.
+    Nothing is done if they are there already. Scripts of packages are not run. `lock` is a
+    `package-lock.json`, whose versions are installed.
 
     Raises:
         HarnessError: There is no Node, or npm could not install them.
     """
     npm = _wheel_folder() / "lib" / "node_modules" / "npm" / "bin" / "npm-cli.js"
     ready, modules = folder / "ready", folder / "node_modules"
-    if not ready.is_file() or ready.read_bytes() != manifest:
+    wanted = manifest + (lock or b"")
+    if not ready.is_file() or ready.read_bytes() != wanted:
         shutil.rmtree(modules, ignore_errors=True)
         folder.mkdir(parents=True, exist_ok=True)
         (folder / "package.json").write_bytes(manifest)
-        command = [str(node_program()), "--use-system-ca", str(npm), "install", "--ignore-scripts"]
-        command += ["--no-audit", "--no-fund", "--no-package-lock"]
+        verb = ["install", "--no-package-lock"]
+        if lock is not None:
+            (folder / "package-lock.json").write_bytes(lock)
+            # Not `ci`, which fails where a registry lacks the optional package of another platform.
+            verb = ["install", "--no-save"]
+        command = [str(node_program()), "--use-system-ca", str(npm), *verb, "--ignore-scripts"]
+        command += ["--no-audit", "--no-fund"]
         command += ["--fetch-retries=2", "--fetch-timeout=60000"]
         # Programs that npm starts use the same Node.
         path = os.pathsep.join((str(node_program().parent), os.environ.get("PATH", os.defpath)))
@@ -47,7 +54,7 @@ def install_packages(manifest: bytes, folder: Path) -> Path:
             raise HarnessError(
                 f"npm could not install what a test needs: {said.decode(errors='replace')[-500:]}"
             ) from error
-        ready.write_bytes(manifest)
+        ready.write_bytes(wanted)
     return modules
 
 

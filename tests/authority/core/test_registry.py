@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 
 from accord.authority.registry import RegistryLimits
-from accord.authority.rules.errors import AuthorityError, Code
+from accord.authority.rules import AuthorityError, Code
 from accord.authority.service import open_authority
 from accord.contracts import digest
 from accord.kernel import canonical

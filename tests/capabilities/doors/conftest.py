@@ -129,6 +129,8 @@ class House:
     token: str
     echo: Any
     generations: llm.GenerationQueue
+    network_url: str
+    keys: doors.DoorKeys
 
 
 @pytest.fixture
@@ -166,14 +168,17 @@ async def opened_house(tmp_path: Path, backend: Any, model: Any) -> AsyncIterato
         node.bus.registry.register(QUERY, query)
         node.bus.registry.register(COUNT, count)
         token = doors.door_token(tmp_path / "keys" / "door.token")
-        routes = await opened.enter_async_context(
-            doors.open_doors(node, CLOCK, DoorsSettings(), token)
+        keys = doors.DoorKeys(tmp_path / "keys" / "door-keys.json")
+        opened_doors = await opened.enter_async_context(
+            doors.open_doors(node, CLOCK, DoorsSettings(), doors.DoorAccess(token, keys, CLOCK))
         )
-        listening = opened.enter_context(listener.bind("127.0.0.1", 0))
-        server = listener.Listener(Starlette(routes=list(routes)))
-        serving = asyncio.create_task(server.serve([listening]))
-        opened.push_async_callback(asyncio.wait, [serving])
-        opened.callback(setattr, server, "should_exit", True)
-        await server.serving.wait()
-        url = f"http://127.0.0.1:{listening.getsockname()[1]}"
-        yield House(node, url, token, backend, generations)
+        urls = []
+        for routes in (opened_doors.local, opened_doors.network):
+            listening = opened.enter_context(listener.bind("127.0.0.1", 0))
+            server = listener.Listener(Starlette(routes=list(routes)))
+            serving = asyncio.create_task(server.serve([listening]))
+            opened.push_async_callback(asyncio.wait, [serving])
+            opened.callback(setattr, server, "should_exit", True)
+            await server.serving.wait()
+            urls.append(f"http://127.0.0.1:{listening.getsockname()[1]}")
+        yield House(node, urls[0], token, backend, generations, urls[1], keys)

@@ -8,9 +8,10 @@ import httpx
 import pytest
 from starlette.responses import PlainTextResponse
 
-from accord.capabilities.doors import LocalGuard, door_token
+from accord.capabilities.doors import Door, DoorAccess, DoorGuard, DoorKeys, door_token
 from accord.community.client import LocalTransport
 from accord.community.errors import CommunityError
+from accord.kernel.clock import SystemClock
 
 TOKEN = "t" * 32
 
@@ -22,12 +23,13 @@ async def test_without_the_token_a_door_stays_shut(house: Any) -> None:
                 named = [(b"Authorization", shown)] if shown else []
                 answer = await http.get(f"{house.url}{path}", headers=named)
                 assert answer.status_code == 401, (path, shown)
-                assert answer.json()["error"]["type"] == "authentication_error"
+                assert answer.json()["error"]["type"] == "invalid_request_error"
                 assert house.token not in answer.text
 
 
 async def get(address: str, host: str, token: str = TOKEN, **more: str) -> int:
-    app = LocalGuard(PlainTextResponse("come in"), TOKEN)
+    access = DoorAccess(TOKEN, DoorKeys(Path("/nowhere/keys.json")), SystemClock())
+    app = DoorGuard(PlainTextResponse("come in"), access, Door.OPENAI)
     transport = LocalTransport(app, address=address)
     named = {"Authorization": f"Bearer {token}", "Host": host, **more}
     async with httpx.AsyncClient(transport=transport) as http:

@@ -14,6 +14,7 @@ from accord.community.rules import (
     CallHistory,
     CallNeeds,
     CallOutcome,
+    Level,
     Misconduct,
     NodeFacts,
     Route,
@@ -21,7 +22,6 @@ from accord.community.rules import (
     Version,
     routing,
 )
-from accord.community.rules.formats import Level
 
 CHAT = CallNeeds("llm.chat", Version(1, 0), repeatable=True)
 BEST = RoutePolicy(local_first=False)

@@ -94,6 +94,25 @@ def test_a_snapshot_is_written_and_read_as_plain_json_would_be(state: tuple[str,
         read_snapshot(raw[:-1], state[0])
 
 
+@pytest.mark.parametrize("written", [0, 5])
+async def test_a_disk_that_is_full_ends_no_fetch(
+    state: tuple[str, bytes], monkeypatch: pytest.MonkeyPatch, tmp_path: Path, written: int
+) -> None:
+    serving = Serving(signed(state), monkeypatch)
+    folder = tmp_path / "community"
+    folder.mkdir()
+    answer = serving.post
+
+    async def post(path: str, body: dict[str, Any]) -> Any:
+        if len(serving.asked) == written:
+            # Whatever is written from here on fails.
+            folder.rename(tmp_path / "gone")
+        return await answer(path, body)
+
+    monkeypatch.setattr(serving, "post", post)
+    assert await fetched(serving, folder) == serving.snapshot
+
+
 async def test_an_interrupted_fetch_goes_on_with_the_next_part(
     state: tuple[str, bytes], monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:

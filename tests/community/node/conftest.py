@@ -26,6 +26,7 @@ from accord.community.rules import (
     requests,
     state_bytes,
 )
+from accord.community.rules.tunnels import TunnelLimits
 from accord.community.settings import LogLimits, NodeSettings, RoutingSettings
 from accord.kernel import canonical
 from accord.kernel.clock import format_time
@@ -60,6 +61,7 @@ class House:
     node: Node
     url: str
     clock: VirtualClock
+    server: listener.Listener
 
     @property
     def id(self) -> str:
@@ -109,6 +111,7 @@ class Street:
         named: bool = True,
         log: LogLimits | None = None,
         routing: RoutingSettings | None = None,
+        relay: TunnelLimits | None = None,
     ) -> House:
         """A node that listens.
 
@@ -118,6 +121,7 @@ class Street:
             named: Whether its manifest names the certificate that it shows.
             log: The limits of its logs.
             routing: How its own clients' calls are routed.
+            relay: What it carries for others, as an anchor.
         """
         key = self.key(name)
         folder = self.path / name
@@ -133,6 +137,7 @@ class Street:
                     display_name=name,
                     log=log or LogLimits(),
                     routing=routing or RoutingSettings(),
+                    relay=relay,
                 ),
             )
         )
@@ -150,7 +155,7 @@ class Street:
         transport = "https" if tls else "http"
         endpoint = Endpoint(transport, "127.0.0.1", listening.getsockname()[1], shown)
         node.presence.endpoints = (endpoint,)
-        return House(key, node, endpoint.url, self.clock)
+        return House(key, node, endpoint.url, self.clock, server)
 
     async def found(self, house: House, **policy: Any) -> str:
         made = await house.node.found("Our street", {**POLICY, **policy})

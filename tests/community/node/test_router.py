@@ -11,8 +11,7 @@ from accord.community.bars import BarredNodes
 from accord.community.bus import Call, Frame
 from accord.community.client import Client, LocalTransport
 from accord.community.errors import Code, CommunityError
-from accord.community.rules import Misconduct, RetryPolicy, RoutePolicy, read_descriptor
-from accord.community.rules.formats import Level
+from accord.community.rules import Level, Misconduct, RetryPolicy, RoutePolicy, read_descriptor
 from accord.community.settings import RoutingSettings
 
 FORM = {

@@ -8,6 +8,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from accord import __version__
 from accord.contracts import digest
 from accord.contracts.authoring import Contract
 from accord.kernel import canonical
@@ -21,6 +22,7 @@ from accord.pipeline.rules import (
     check_batch,
     check_call,
     read_manifests,
+    rules_version,
     streams,
 )
 from accord.pipeline.whatif import CallOutcome as Becomes
@@ -263,3 +265,10 @@ def test_the_reason_for_a_broken_payload_does_not_show_what_was_in_it() -> None:
     reason = check(streams.CONTRACTS_CALLS, "id", body, KNOWN).reason
     assert reason
     assert "correct horse" not in reason
+
+
+def test_a_verdict_names_the_version_of_its_rules() -> None:
+    names = {"stream": [streams.BUS_CALLS], "id": ["one"], "body": ["no JSON"]}
+    verdict = check_batch(pa.RecordBatch.from_pydict(names), Manifests({}))
+    assert verdict.column("rules_version").to_pylist() == [rules_version()]
+    assert rules_version().startswith(f"{__version__}+")

@@ -196,3 +196,16 @@ def test_a_landing_that_is_not_there_is_empty(tmp_path: Path) -> None:
     assert landing.segments(STREAM) == []
     assert landing.landed() == dict.fromkeys(STREAMS, 0)
     assert not (tmp_path / "landing").exists()
+
+
+@pytest.mark.parametrize("named", ["bus.calls", "no.such", None])
+def test_a_record_of_another_unknown_or_no_stream_spoils_its_segment_by_name(
+    named: str | None,
+) -> None:
+    segment, data = pack("store", entries())
+    table = pq.read_table(io.BytesIO(data))
+    names = [STREAM, named, STREAM]
+    table = table.set_column(0, "stream", pa.array(names, pa.string()))
+    changed_segment, bytes_of_it = rewritten(segment, table)
+    with pytest.raises(PipelineError, match=changed_segment.name):
+        verify(changed_segment, bytes_of_it)

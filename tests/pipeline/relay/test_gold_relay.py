@@ -261,3 +261,14 @@ def test_of_an_event_that_was_parked_the_latest_decision_counts(spark: "SparkSes
         ("three", "a1"): (True, None),
         ("three", "a2"): (False, "visibility.unknown"),
     }
+
+
+def test_a_whole_number_with_a_fraction_is_read_as_what_it_is(spark: "SparkSession") -> None:
+    told = ['{"pending": [["a1", 7.0, "e1"]]}', '{"acked": [["a1", 7e0, 7.0]]}']
+    lines = [Line(f"d{place}", T0 + place, body) for place, body in enumerate(told)]
+    given = GivenTables(
+        spark,
+        {streams.RELAY_DELIVERIES: silver(spark, streams.RELAY_DELIVERIES, lines)},
+    )
+    rows = build(given, RELAY_TABLES).gold("relay_deliveries").collect()
+    assert [(row.number, row.outcome) for row in rows] == [(7, "acked")]

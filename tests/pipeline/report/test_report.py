@@ -11,6 +11,8 @@ from hypothesis import strategies as st
 from tests.fakes.tables import Line, build, quarantine, silver
 
 from accord.pipeline.report import (
+    MOST_BARS,
+    MOST_DAYS,
     SECTIONS,
     Bars,
     Chart,
@@ -109,3 +111,27 @@ def test_quality_counts_what_stands_and_what_was_refused_by_day_and_rule(
     assert sections["quality"].sentence == "2 of 6 records were refused (33.33%)."
     assert sections["latency"].sentence.startswith("Not available")
     assert "<svg" in render(HEADING, list(sections.values()))
+
+
+def test_a_headline_counts_also_what_is_not_among_the_rows_that_are_shown(
+    spark: "SparkSession",
+) -> None:
+    agents = [(DAY, f"a{number}", 1, 1, 2) for number in range(MOST_BARS + 5)]
+    wakes = "day DATE, instance STRING, wakes BIGINT, joined BIGINT, spared BIGINT"
+    drops = [("gate", f"rule.{number}", "because", 2) for number in range(MOST_BARS + 5)]
+    days = [(DAY + timedelta(n), "bus.calls", 3) for n in range(MOST_DAYS + 2)]
+    tables = GivenTables(
+        spark,
+        golds={
+            "relay_wakes": spark.createDataFrame(agents, wakes),
+            "relay_drops": spark.createDataFrame(
+                drops, "dropped_by STRING, rule STRING, reason STRING, drops BIGINT"
+            ),
+            "traffic": spark.createDataFrame(days, "day DATE, stream STRING, records BIGINT"),
+        },
+    )
+    said = {each.name: each.sentence for each in collect(tables)}
+    assert said["wakes"].startswith(f"{3 * (MOST_BARS + 5)} wakes saved")
+    assert said["drops"].startswith(f"{2 * (MOST_BARS + 5)} times")
+    count = MOST_DAYS + 2
+    assert said["traffic"] == f"{3 * count:,} records over {count:,} days."

@@ -72,13 +72,31 @@ def test_a_history_is_run_looked_at_asked_and_refreshed(tmp_path: Path) -> None:
         stream: terms.quarantined for stream, terms in truth.streams.items()
     }
     assert [row["n"] for row in answer["rows"]] == sorted(row["n"] for row in answer["rows"])
+    assert accord_json("sql", question, "--spark", *folder) == answer
     assert accord_json("sql", question, "--limit", "2", *folder)["more"]
+
+    for engine in ((), ("--spark",)):
+        for layer, term in (("silver", "accepted"), ("quarantined", "quarantined")):
+            counted = f"SELECT stream, count(*) AS n FROM {layer} GROUP BY stream"
+            rows = accord_json("sql", counted, *engine, *folder)["rows"]
+            assert {row["stream"]: row["n"] for row in rows} == {
+                stream: getattr(terms, term)
+                for stream, terms in truth.streams.items()
+                if getattr(terms, term)
+            }
+
+    idle = accord_json("run", *folder)
+    assert (idle["version"], idle["published"]) == ("00000001", False)
 
     again = accord_json("refresh", "relay_deliveries", *folder)
     assert again["version"] == "00000002"
     assert "relay_deliveries" in again["built"]
     assert "relay_latency" in again["built"]
     assert "members" not in again["built"]
+    assert accord_json("status", *folder)["versions"] == ["00000001", "00000002"]
+    for engine in ((), ("--spark",)):
+        older = accord_json("sql", question, "--version", "1", *engine, *folder)
+        assert older == answer
 
 
 @pytest.mark.usefixtures("one_session")
@@ -148,3 +166,62 @@ def test_a_refreshed_layer_comes_to_the_same_account(tmp_path: Path, spark: "Spa
     assert after.rows["bronze"] == 0
     assert after.rows["checked"] == before.rows["checked"]
     assert after.built == ["traffic", "busiest"]
+
+
+def test_a_folder_follows_the_landing_of_the_settings_but_one_with_segments_its_own(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("ACCORD_HOME", str(tmp_path / "home"))
+    monkeypatch.setenv("ACCORD_PIPELINE__LANDING", str(tmp_path / "landing"))
+    history = GeneratedHistory(400, 4, streams=(streams.BUS_CALLS,))
+    land(Landing(tmp_path / "landing"), history.portions())
+    tables = ("--folder", str(tmp_path / "tables"))
+    assert accord_json("status", *tables)["waiting"][streams.BUS_CALLS] > 0
+    generate(tmp_path / "own", events=400, seed=9, streams=(streams.RELAY_OUTBOUND,))
+    waiting = accord_json("status", "--folder", str(tmp_path / "own"))["waiting"]
+    assert list(waiting) == [streams.RELAY_OUTBOUND]
+
+
+@pytest.mark.parametrize("url", ["s3a://bucket/history", "hdfs://name/history"])
+def test_a_folder_that_is_a_url_is_refused_and_nothing_is_made(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, url: str
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    with pytest.raises(PipelineError, match="this is a URL"):
+        accord("init", "--folder", url)
+    assert list(tmp_path.iterdir()) == []
+
+
+@pytest.mark.usefixtures("one_session")
+def test_a_continuous_run_outlives_an_error_that_passes(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    layout, stop = Layout(tmp_path), threading.Event()
+    land(Landing(layout.landing), GeneratedHistory(400, 4, streams=(streams.BUS_CALLS,)).portions())
+    errors = [PipelineError("the store answered 503"), PipelineError("Spark's JVM has ended")]
+    whole = runner.run
+
+    def run(*words: Any, **options: Any) -> RunOutcome:
+        if errors:
+            raise errors.pop(0)
+        return whole(*words, **options)
+
+    monkeypatch.setattr(runner, "run", run)
+    failed: list[PipelineError] = []
+    outcomes: list[RunOutcome] = []
+
+    def each(outcome: RunOutcome) -> None:
+        outcomes.append(outcome)
+        stop.set()
+
+    runner.run_continuously(
+        layout,
+        runner.SparkTarget(),
+        every=0.01,
+        stop=stop,
+        each=each,
+        failed=failed.append,
+        definitions=SMALL,
+    )
+    assert [error.what for error in failed] == ["the store answered 503", "Spark's JVM has ended"]
+    assert [outcome.version for outcome in outcomes] == ["00000001"]

@@ -54,3 +54,34 @@ def test_what_runs_on_this_machine_listens_on_loopback(
     settings = session._configuration(tmp_path, master)
     assert (settings.get("spark.driver.bindAddress") == "127.0.0.1") is is_loopback
     assert settings["spark.ui.enabled"] == "false"
+
+
+GIB = 1 << 30
+
+
+@pytest.mark.parametrize(
+    ("groups", "file", "limit", "heap"),
+    [
+        ("0::/kubepods/pod1", "sys/fs/cgroup/kubepods/memory.max", 2 * GIB, 2 * GIB // 3),
+        ("0::/host/path", "sys/fs/cgroup/memory.max", 4 * GIB, GIB),
+        ("4:cpu,memory:/a", "sys/fs/cgroup/memory/a/memory.limit_in_bytes", 6 * GIB, 3 * GIB // 2),
+        ("0::/", "sys/fs/cgroup/memory.max", GIB, 512 << 20),
+    ],
+)
+def test_the_heap_follows_the_limit_of_the_container(
+    tmp_path: Path, groups: str, file: str, limit: int, heap: int
+) -> None:
+    (tmp_path / "proc/self").mkdir(parents=True)
+    (tmp_path / "proc/self/cgroup").write_text(f"{groups}\n")
+    (tmp_path / file).parent.mkdir(parents=True)
+    (tmp_path / file).write_text(f"{limit}\n")
+    assert session._heap(tmp_path) == heap
+
+
+def test_a_group_without_a_limit_leaves_the_memory_of_the_machine(tmp_path: Path) -> None:
+    (tmp_path / "proc/self").mkdir(parents=True)
+    (tmp_path / "sys/fs/cgroup").mkdir(parents=True)
+    (tmp_path / "proc/self/cgroup").write_text("0::/\n")
+    (tmp_path / "sys/fs/cgroup/memory.max").write_text("max\n")
+    machine = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
+    assert session._memory(tmp_path) == machine

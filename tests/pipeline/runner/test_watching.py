@@ -67,3 +67,19 @@ def test_a_spark_that_fails_is_put_into_one_sentence(spark: object, tmp_path: Pa
         watch_session(spark, tmp_path / "log"),
     ):
         spark.sql("SELECT * FROM no_such_table")
+
+
+def test_the_first_java_cause_of_a_failure_is_told(spark: object, tmp_path: Path) -> None:
+    from pyspark.sql import SparkSession
+
+    from accord.pipeline.session import watch_session
+
+    assert isinstance(spark, SparkSession)
+    broken = tmp_path / "table" / "broken.parquet"
+    broken.parent.mkdir()
+    broken.write_bytes(b"PAR1 and then nothing of a footer PAR1")
+    with (
+        pytest.raises(PipelineError, match=r"caused by RuntimeException: corrupted file"),
+        watch_session(spark, tmp_path / "log"),
+    ):
+        spark.read.schema("n INT").parquet(str(broken.parent)).collect()

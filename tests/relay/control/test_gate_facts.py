@@ -89,6 +89,30 @@ async def test_the_gate_decides_by_them_as_the_specification_says(
     assert await receives(half, inbound(user="u9")) == ()
 
 
+@pytest.mark.parametrize("engine", ["sqlite", "postgres"])
+@pytest.mark.parametrize("settings", [ControlSettings(profile_chats=2, manage_per_minute=4)])
+async def test_the_agent_that_answered_last_is_known_for_so_many_chats_and_ends_with_its_instance(
+    half: Any,
+) -> None:
+    await half.principal()
+    directory = half.directory
+    for place in ("c1", "c2", "c3"):
+        half.clock.advance(1)
+        await directory.choose_profile("a1", place, "coder")
+        await directory.choose_profile("a1", place, "coder")
+    assert await directory.profiles("a1") == {"c2": "coder", "c3": "coder"}
+    assert await directory.profiles("a2") == {}
+    await directory.choose_profile("a1", "c2", None)
+    # Whoever changes it too often is not followed for a while.
+    await directory.choose_profile("a1", "c3", "writer")
+    assert await directory.profiles("a1") == {"c3": "coder"}
+    half.clock.advance(60)
+    await directory.choose_profile("a1", "c3", "writer")
+    assert await directory.profiles("a1") == {"c3": "writer"}
+    await half.control.revoke("a1")
+    assert await half.rows(tables.chat_profiles) == []
+
+
 async def test_an_owners_own_message_is_evidence_and_asks_no_platform(
     half: Any, inbound: Callable[..., Any]
 ) -> None:

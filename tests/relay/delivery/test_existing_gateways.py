@@ -6,9 +6,10 @@ from dataclasses import replace
 from typing import Any
 
 import pytest
+from pydantic import SecretStr
 from tests.fakes.platform import MemoryChat, MemoryPlatform
 
-from accord.relay.connector import DeliveryLimits, InboundKind, apply_retention
+from accord.relay.connector import DeliveryLimits, FoundCapability, InboundKind, apply_retention
 from accord.relay.rules import (
     PassthroughForward,
     SessionRules,
@@ -114,6 +115,53 @@ async def test_stop_reaches_the_turn_under_the_key_that_the_gateway_declares(
     await gateway.events(1)
     gateway.say({"type": "interrupt", "session_key": key})
     assert (await gateway.hear("interrupt_inbound"))["chat_id"] == "c1"
+
+
+async def test_what_follows_in_a_chat_names_the_agent_that_answered_last(world: Any) -> None:
+    gateway = await world.connect("alpha")
+
+    async def told(event_id: str) -> Any:
+        world.chat.write("ann", "c1", "hello", event_id=event_id)
+        frame = await gateway.hear("inbound")
+        gateway.say({"type": "inbound_ack", "bufferId": frame["bufferId"]})
+        return frame["event"]["source"].get("profile")
+
+    async def answer(request_id: str, **metadata: Any) -> None:
+        action = {"op": "send", "chat_id": "c1", "content": request_id, "metadata": metadata}
+        assert (await gateway.ask(action, request_id))["success"]
+
+    assert await told("e1") is None
+    await answer("r1", profile="coder")
+    assert await told("e2") == "coder"
+    # Names that could not be part of a key say nothing; the default agent is not named.
+    await answer("r2", profile="a:b")
+    assert await told("e3") is None
+    await answer("r3", profile="writer")
+    assert await told("e4") == "writer"
+    world.chat.write("ann", "c1", "/stop", kind=InboundKind.INTERRUPT)
+    stopped = await gateway.hear("interrupt_inbound")
+    assert stopped["session_key"] == "agent:writer:relay:group:c1:ann"
+    await answer("r4")
+    assert await told("e5") is None
+
+
+async def test_a_forward_names_the_agent_that_answered_the_last_one_of_its_session(
+    world: Any,
+) -> None:
+    gateway = await world.connect("alpha")
+    found = [FoundCapability("memory.reply", SecretStr("the-capability"), 2**53)]
+    forward = PassthroughForward("memory", "bot", "POST", "/ask", (), b"{}")
+    world.chat.write(
+        "ann", "c1", "/ask", kind=InboundKind.PASSTHROUGH, forward=forward, found=found
+    )
+    frame = await gateway.hear("passthrough_forward")
+    assert "profile" not in frame["forward"]
+    key = "agent:coder:relay:group:c1:ann"
+    action = {"op": "follow_up", "session_key": key, "kind": "memory.reply", "content": "done"}
+    assert (await gateway.ask({**action, "metadata": {"profile": "coder"}}))["success"]
+    world.chat.write("ann", "c1", "/ask", kind=InboundKind.PASSTHROUGH, forward=forward)
+    frame = await gateway.hear("passthrough_forward")
+    assert frame["forward"]["profile"] == "coder"
 
 
 async def test_a_profile_that_is_no_plain_name_is_dropped_with_its_hello(world: Any) -> None:

@@ -81,14 +81,16 @@ async def test_what_cannot_be_sent_in_time_is_queued_and_survives_a_restart(
 ) -> None:
     chat = MemoryChat()
     limits = DeliveryLimits(
-        sweep_seconds=0.02, renew_seconds=0.2, answer_seconds=0.1, outbox_pause_seconds=0.2
+        sweep_seconds=0.02, renew_seconds=0.2, answer_seconds=0.5, outbox_pause_seconds=0.2
     )
     async with open_world(limits=limits, chat=chat) as world:
         gateway = await spoken_to(world)
         answers += [BAD_GATEWAY] * 1000
         assert await gateway.ask(send("hi")) == {"success": True, "queued": True}
         (row,) = await world.delivery.outbox()
-        assert (row.state, row.error) == ("queued", "it failed with 502")
+        # It may be tried just now.
+        assert row.state in ("queued", "sending")
+        assert row.error == "it failed with 502"
         directory = world.directory
     answers.clear()
     async with open_world(limits=limits, chat=chat, directory=directory) as world:
@@ -345,7 +347,7 @@ async def test_a_number_that_is_used_again_is_not_ended_by_its_former_holder(
 async def test_what_was_sent_before_a_link_ended_is_not_declined_when_it_is_asked_for_again(
     open_world: Any, answers: list[Result]
 ) -> None:
-    limits = DeliveryLimits(sweep_seconds=0.02, answer_seconds=0.05, outbox_pause_seconds=60)
+    limits = DeliveryLimits(sweep_seconds=0.02, answer_seconds=0.5, outbox_pause_seconds=60)
     async with open_world(limits=limits) as world:
         gateway = await spoken_to(world)
         sent = await gateway.ask(send("hi"))

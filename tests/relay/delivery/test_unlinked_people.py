@@ -17,8 +17,7 @@ from accord.relay.connector import METADATA, DeliveryLimits, apply_retention
 from accord.relay.connector import store as tables
 from accord.relay.connector.outbox_store import action_bytes
 from accord.relay.connector.retention import EXPORTED_STREAMS, OWN_STREAMS
-from accord.relay.rules import Facts, OpenKey, OpenPlace, Send, decide
-from accord.relay.rules.decision_records import from_record
+from accord.relay.rules import Facts, OpenKey, OpenPlace, Send, decide, from_record
 from accord.storage import JournalRecord, journal
 from accord.testing import VirtualClock
 

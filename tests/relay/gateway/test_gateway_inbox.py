@@ -219,7 +219,7 @@ async def test_an_event_that_the_process_never_survives_is_given_up(
 async def test_nothing_is_acknowledged_while_the_store_fails(
     connector: Connector, running: Running, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("accord.relay.gateway.store.backoff", lambda *_: 0.01)
+    monkeypatch.setattr("accord.relay.gateway.inbox.backoff", lambda *_: 0.01)
     acked: list[int] = []
 
     class Failing(MemoryInbox):

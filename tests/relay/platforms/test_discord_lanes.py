@@ -66,18 +66,59 @@ async def test_only_what_is_handled_without_a_gap_is_passed() -> None:
         assert not lanes.is_busy
 
 
-async def test_a_whole_guild_comes_after_everything_before_it() -> None:
+def of_guild(seq: int, guild: str, channel: str) -> Dispatch:
+    data = {"guild_id": guild, "channel_id": channel, "id": str(1000 + seq)}
+    return Dispatch("MESSAGE_CREATE", seq, data)
+
+
+def whole(seq: int, guild: str) -> Dispatch:
+    return Dispatch("GUILD_CREATE", seq, {"id": guild})
+
+
+async def test_a_whole_guild_comes_after_what_was_before_it_there_and_before_what_follows() -> None:
     handler, passed = Handler(), list[int]()
-    handler.finish(2)
     async with asyncio.TaskGroup() as group:
         lanes = DispatchLanes(handler, group, lambda each: passed.append(each.seq))  # type: ignore[arg-type]
-        await lanes.take(message(1, "11"))
-        waiting = asyncio.create_task(lanes.take(Dispatch("GUILD_CREATE", 2, {"id": "7"})))
+        for each in (of_guild(1, "7", "11"), whole(2, "7"), of_guild(3, "7", "22"), whole(4, "7")):
+            await lanes.take(each)
         await turns()
-        assert handler.begun == [1]
-        handler.finish(1)
-        await waiting
-        assert passed == [1, 2]
+        for seq in (1, 2, 3, 4):
+            assert handler.begun == list(range(1, seq + 1))
+            handler.finish(seq)
+            await turns()
+    assert passed == [1, 2, 3, 4]
+
+
+async def test_other_guilds_do_not_wait_for_a_guild_that_is_read() -> None:
+    handler, passed = Handler(catch_up_guilds=2), list[int]()
+    async with asyncio.TaskGroup() as group:
+        lanes = DispatchLanes(handler, group, lambda each: passed.append(each.seq))  # type: ignore[arg-type]
+        for each in (whole(1, "7"), whole(2, "8"), whole(3, "9"), of_guild(4, "8", "11")):
+            await lanes.take(each)
+        await lanes.take(of_guild(5, "10", "22"))
+        await lanes.take(message(6, "33"))
+        await turns()
+        # No more guilds at once than the setting says; other chats are not held up.
+        assert handler.begun == [1, 2, 5, 6]
+        handler.finish(2, 5, 6)
+        await turns()
+        assert (handler.begun, passed) == ([1, 2, 5, 6, 4, 3], [])
+        handler.finish(1, 3, 4)
+        await turns()
+    assert passed == [1, 2, 3, 4, 5, 6]
+
+
+async def test_a_channel_that_is_deleted_holds_up_its_own_guild_alone() -> None:
+    handler, passed = Handler(), list[int]()
+    async with asyncio.TaskGroup() as group:
+        lanes = DispatchLanes(handler, group, lambda each: passed.append(each.seq))  # type: ignore[arg-type]
+        await lanes.take(of_guild(1, "7", "11"))
+        await lanes.take(Dispatch("CHANNEL_DELETE", 2, {"id": "11", "guild_id": "7"}))
+        await lanes.take(of_guild(3, "8", "22"))
+        await turns()
+        assert handler.begun == [1, 3]
+        handler.finish(1, 2, 3)
+    assert passed == [1, 2, 3]
 
 
 async def test_one_that_fails_ends_the_group_and_is_not_passed() -> None:

@@ -173,7 +173,7 @@ def lived() -> discord.Checkpoint:
     memory.caught_up("100")
     memory.saw("300", str(permissions.snowflake_before(NOW + 10)), "100")
     memory.saw("500", str(permissions.snowflake_before(NOW + 20)), None)
-    memory.passed(str(permissions.snowflake_before(NOW + 20)))
+    memory.passed(permissions.snowflake_before(NOW + 20))
     return memory
 
 
@@ -216,7 +216,7 @@ def test_a_guild_that_was_not_caught_up_with_is_read_from_where_it_was(
     memory.began(discord.GatewaySession("b", "wss://x", 1), {"100", "101"}, NOW + 100)
     memory.caught_up("100")
     memory.saw("300", str(permissions.snowflake_before(NOW + 110)), "100")
-    memory.passed(str(permissions.snowflake_before(NOW + 110)))
+    memory.passed(permissions.snowflake_before(NOW + 110))
     memory = restart(memory)
     memory.began(discord.GatewaySession("c", "wss://x", 1), {"100", "101"}, NOW + 120)
     after = memory.after("777", 0)

@@ -31,9 +31,9 @@ from accord.relay.platforms.settings import (
     WebhookSettings,
     WecomSettings,
 )
-from accord.relay.platforms.webhook.rules import read_keys
+from accord.relay.platforms.webhook import read_keys
 from accord.relay.platforms.wecom.platform import WecomApi
-from accord.relay.rules.actions import Send
+from accord.relay.rules import Send
 from accord.station import settings as station_settings
 from accord.station.errors import SettingsError
 from accord.station.relay import open_platforms, webchat_settings

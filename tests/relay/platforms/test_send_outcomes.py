@@ -28,16 +28,14 @@ from accord.relay.platforms.settings import (
     WecomSettings,
 )
 from accord.relay.platforms.sms import open_sms
-from accord.relay.platforms.telegram.api import BotApi
-from accord.relay.platforms.telegram.events import RecentTopics
-from accord.relay.platforms.telegram.sender import TelegramSender
+from accord.relay.platforms.telegram import BotApi, RecentTopics, TelegramSender
+from accord.relay.platforms.webhook import read_keys
 from accord.relay.platforms.webhook.platform import (
     WebhookChat,
     WebhookPlatform,
     WebhookSender,
     chat_id_of,
 )
-from accord.relay.platforms.webhook.rules import read_keys
 from accord.relay.platforms.wecom import open_wecom
 from accord.relay.rules import Outcome, Result, Send
 from accord.testing import VirtualClock, run_virtual

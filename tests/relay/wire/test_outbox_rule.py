@@ -5,7 +5,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from accord.relay.rules import Outcome, Result
-from accord.relay.rules.outbox import (
+from accord.relay.rules.egress import (
     LONGEST_PAUSE,
     Attempt,
     OutboxStep,

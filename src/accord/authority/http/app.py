@@ -14,6 +14,7 @@ from starlette.responses import PlainTextResponse, Response
 from starlette.routing import Route
 
 from accord.authority.admin import TOKEN_MEMBER, AdminCommands
+from accord.authority.client import ADMIN_PATH
 from accord.authority.http import exchange
 from accord.authority.http.exchange import HEADERS, RateLimit, Refusals, json_response
 from accord.authority.http.portal import PortalRoutes
@@ -25,7 +26,6 @@ from accord.authority.service import Authority
 from accord.kernel.clock import Clock
 from accord.kernel.files import sync_folder, write_private
 
-ADMIN_PATH: Final = "/admin/v1"
 _MAX_TOKEN: Final = 256
 
 

@@ -87,6 +87,7 @@ class NatsTransport:
     urls: tuple[str, ...]
     jwt: str
     seed: str = field(repr=False)
+    websocket_urls: tuple[str, ...] = ()  # for browsers
 
 
 class SessionRoutes:
@@ -302,9 +303,12 @@ class SessionRoutes:
         return answer
 
     def _connection(self, key: str) -> Body:
+        transports = {"nats": {"urls": list(self._transport.urls)}}
+        if self._transport.websocket_urls:
+            transports["websocket"] = {"urls": list(self._transport.websocket_urls)}
         return {
             "status": "ready",
-            "transports": {"nats": {"urls": list(self._transport.urls)}},
+            "transports": transports,
             "sentinel": {"jwt": self._transport.jwt, "seed": self._transport.seed},
             "inboxPrefix": inbox_prefix(key),
             "sessionKey": key,

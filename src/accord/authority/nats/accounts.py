@@ -69,6 +69,7 @@ class Cluster:
     xkey: XKey | None = None  # decrypts callout requests, if the servers encrypt them
     system: Credentials | None = None  # of the system account, to list and end connections
     local: tuple[str, ...] = ()  # for the authority itself, if other than `urls`
+    websocket_urls: tuple[str, ...] = ()  # for sessions in browsers
     tls: ssl.SSLContext | None = field(default=None, repr=False)
 
     def options(self, credentials: Credentials) -> dict[str, Any]:
@@ -87,7 +88,9 @@ class Cluster:
         }
 
 
-def read_cluster(urls: tuple[str, ...], folder: Path) -> Cluster:
+def read_cluster(
+    urls: tuple[str, ...], folder: Path, websocket_urls: tuple[str, ...] = ()
+) -> Cluster:
     """An external system whose keys are in a folder that only its owner may read.
 
     The folder holds `account.nk` and `callout.nk` (the seeds of those accounts, or of keys that
@@ -112,6 +115,7 @@ def read_cluster(urls: tuple[str, ...], folder: Path) -> Cluster:
         xkey=XKey.from_seed(read_private(xkey)) if xkey.exists() else None,
         system=_read_credentials(system) if system.exists() else None,
         tls=_tls_context(ca) if ca.exists() else None,
+        websocket_urls=websocket_urls,
     )
 
 

@@ -41,12 +41,16 @@ _ANYWHERE: Final = {"0.0.0.0": "127.0.0.1", "::": "::1"}  # noqa: S104 - looked 
 
 @dataclass(frozen=True, slots=True)
 class ListenAddress:
-    """Where a server listens; port 0 takes a free one, sessions are told `advertise`."""
+    """Where a server listens; port 0 takes a free one, sessions are told `advertise`.
+
+    Browsers reach it on `websocket_port`; None for no such listener.
+    """
 
     host: str = "127.0.0.1"
     port: int = 0
     certificate: Path | None = None
     advertise: str | None = None
+    websocket_port: int | None = 0
 
     def checked(self) -> Self:
         """This address; `AuthorityError` if other machines could connect without TLS."""
@@ -58,14 +62,18 @@ class ListenAddress:
             )
         return self
 
-    def on(self, port: int) -> Self:
-        """This address with another port."""
-        return replace(self, port=port)
-
     @property
     def url(self) -> str:
         """The URL for sessions."""
         return self._url(self.advertise or self.local_host)
+
+    @property
+    def websocket_urls(self) -> tuple[str, ...]:
+        """The URL for browsers, if they can reach it."""
+        if self.websocket_port is None:
+            return ()
+        host = _bracketed(self.advertise or self.local_host)
+        return (f"{'wss' if self.certificate else 'ws'}://{host}:{self.websocket_port}",)
 
     @property
     def local_host(self) -> str:
@@ -110,9 +118,16 @@ def render_configuration(
         "resolver_preload": accounts,
         "jetstream": {"store_dir": str(folder / "jetstream"), "sync_interval": "always"},
     }
+    tls = {}
     if listening.certificate is not None:
         file = str(listening.certificate)
-        members["tls"] = {"cert_file": file, "key_file": file}
+        members["tls"] = tls = {"cert_file": file, "key_file": file}
+    if listening.websocket_port is not None:
+        # Pages of any origin may connect: sessions prove who they are by signatures, not cookies.
+        members["websocket"] = {
+            "listen": f"{_bracketed(listening.host)}:{listening.websocket_port}",
+            **({"tls": tls} if tls else {"no_tls": True}),
+        }
     # JSON is valid in the server's configuration language.
     return orjson.dumps(members, option=orjson.OPT_INDENT_2).decode()
 
@@ -341,7 +356,10 @@ async def embedded_server(
         trust = SystemKeys.load_or_create(folder / "keys")
         await end_orphan(folder / "server.pid", folder / "server.conf")
         if listening.port == 0:
-            listening = listening.on(_last_port(folder / "port", listening.host))
+            listening = replace(listening, port=_last_port(folder / "port", listening.host))
+        if listening.websocket_port == 0:
+            found = _last_port(folder / "websocket_port", listening.host)
+            listening = replace(listening, websocket_port=found)
         now = clock.now()
         _write(folder / "server.conf", render_configuration(folder, listening, trust, now))
         cluster = _cluster(listening, trust, now)
@@ -373,6 +391,7 @@ def _last_port(file: Path, host: str) -> int:
 def _cluster(listening: ListenAddress, trust: SystemKeys, now: float) -> Cluster:
     return Cluster(
         urls=(listening.url,),
+        websocket_urls=listening.websocket_urls,
         account=trust.account.public,
         account_key=trust.account,
         callout_account=trust.callout.public,

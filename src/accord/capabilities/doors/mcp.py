@@ -8,6 +8,7 @@ import asyncio
 import json
 from collections.abc import AsyncIterator, Mapping
 from contextlib import aclosing, asynccontextmanager
+from dataclasses import replace
 from importlib.util import find_spec
 from typing import Any, Final
 from urllib.parse import quote, unquote
@@ -17,7 +18,9 @@ from starlette.types import Receive, Scope, Send
 
 from accord import __version__
 from accord.capabilities import models
-from accord.capabilities.doors.local import BusCaller, LocalGuard, descriptions
+from accord.capabilities.doors.guard import DoorAccess, DoorGuard, scope_of
+from accord.capabilities.doors.local import BusCaller, descriptions
+from accord.capabilities.doors.rules import Door, DoorScope, tool_name
 from accord.community.errors import Code, CommunityError, bad_request
 from accord.community.rules.capabilities import CapabilityDescriptor
 
@@ -25,11 +28,6 @@ _MOST_FRAMES: Final = 4096
 _MOST_BYTES: Final = 4 * 1024 * 1024
 _ANY_REQUEST: Final = {"type": "object", "properties": {"params": {}, "input": {}}}
 _USE_STREAM: Final = "use stream"  # how a client says that the answer is a stream
-
-
-def tool_name(capability: str) -> str:
-    """Return the name of a capability's tool; some clients refuse dots."""
-    return capability.replace(".", "_")
 
 
 def input_schema(described: CapabilityDescriptor) -> dict[str, Any]:
@@ -89,6 +87,16 @@ async def call_tool(
 _MEMBERS: Final = {"params", "input"}
 
 
+def _check_model(scope: DoorScope, arguments: Mapping[str, Any]) -> None:
+    """Raise `unauthorized` for a model that the key does not open."""
+    params = arguments.get("params")
+    model = params.get("model") if isinstance(params, dict) else None
+    if model is not None and not scope.allows_model(str(model)):
+        raise CommunityError(
+            Code.UNAUTHORIZED, "the key does not open this model", where="/params/model"
+        )
+
+
 async def _gather_frames(
     caller: BusCaller, name: str, params: dict[str, Any], given: dict[str, Any]
 ) -> dict[str, Any]:
@@ -105,6 +113,7 @@ async def _gather_frames(
 
 _CORPORA: Final = "accord://corpora/"
 _SEARCH: Final = "experimental.rag.search"
+_QUERY: Final = "rag.query"
 _CORPORA_CALL: Final = "experimental.rag.corpora"
 _JSON: Final = "application/json"
 _INSTRUCTIONS: Final = (
@@ -116,13 +125,17 @@ _INSTRUCTIONS: Final = (
 
 
 @asynccontextmanager
-async def mcp_route(caller: BusCaller, token: str) -> AsyncIterator[Route]:
-    """Yield the route of the MCP server; `not_implemented` if the library is not installed."""
+async def mcp_routes(caller: BusCaller, access: DoorAccess) -> AsyncIterator[tuple[Route, Route]]:
+    """Yield the routes of the MCP server for this machine and for the home network.
+
+    Raises `not_implemented` if the library is not installed.
+    """
     if find_spec("mcp") is None:
         models.library("mcp")
     server = _McpServer(caller)
     try:
-        yield Route("/mcp", LocalGuard(server, token))
+        local = DoorGuard(server, access, Door.MCP)
+        yield Route("/mcp", local), Route("/mcp", replace(local, network=True))
     finally:
         await server.close()
 
@@ -185,13 +198,22 @@ class _McpApi:
         self._caller = caller
         self._types: Any = models.library("mcp_types")
 
-    async def list_tools(self, _context: Any, _params: Any) -> Any:
+    def _offered(self, context: Any) -> dict[str, CapabilityDescriptor]:
+        """What the holder of the request's key may call, by the name of its tool."""
+        scope: DoorScope = scope_of(context.request.scope)
+        return {
+            tool_name(name): described
+            for name, described in self._caller.descriptors().items()
+            if scope.allows_tool(name)
+        }
+
+    async def list_tools(self, context: Any, _params: Any) -> Any:
         types = self._types
         return types.ListToolsResult(
             tools=[
                 types.Tool(
-                    name=tool_name(name),
-                    description=described.description or name,
+                    name=name,
+                    description=described.description or described.name,
                     input_schema=input_schema(described),
                     annotations=types.ToolAnnotations(
                         title=described.key,
@@ -200,16 +222,16 @@ class _McpApi:
                         open_world_hint=True,
                     ),
                 )
-                for name, described in self._caller.descriptors().items()
+                for name, described in self._offered(context).items()
             ]
         )
 
-    async def call_tool(self, _context: Any, params: Any) -> Any:
-        tools = {tool_name(name): each for name, each in self._caller.descriptors().items()}
-        described = tools.get(params.name)
+    async def call_tool(self, context: Any, params: Any) -> Any:
+        described = self._offered(context).get(params.name)
         if described is None:
-            raise self._error("there is no such tool")
+            raise self._error("there is no such tool, or the key does not open it")
         try:
+            _check_model(scope_of(context.request.scope), params.arguments or {})
             answer = await call_tool(self._caller, described, params.arguments or {})
         except CommunityError as error:
             return self._types.CallToolResult(
@@ -219,7 +241,7 @@ class _McpApi:
             content=[self._text(_readable(answer))], structured_content=answer
         )
 
-    async def list_resources(self, _context: Any, _params: Any) -> Any:
+    async def list_resources(self, context: Any, _params: Any) -> Any:
         types = self._types
         return types.ListResourcesResult(
             resources=[
@@ -229,7 +251,7 @@ class _McpApi:
                     description=f"A corpus of {corpus['docs']} documents.",
                     mime_type=_JSON,
                 )
-                for corpus in await self._corpora()
+                for corpus in await self._corpora(context)
             ]
         )
 
@@ -246,13 +268,13 @@ class _McpApi:
             ]
         )
 
-    async def read_resource(self, _context: Any, params: Any) -> Any:
+    async def read_resource(self, context: Any, params: Any) -> Any:
         uri = str(params.uri)
         corpus, _, query = uri.removeprefix(_CORPORA).partition("/")
         if not uri.startswith(_CORPORA) or not corpus:
             raise self._error("there is no such resource")
         try:
-            told = await self._read(unquote(corpus), unquote(query))
+            told = await self._read(context, unquote(corpus), unquote(query))
         except CommunityError as error:
             raise self._error(str(error)) from error
         content = self._types.TextResourceContents(
@@ -260,24 +282,27 @@ class _McpApi:
         )
         return self._types.ReadResourceResult(contents=[content])
 
-    async def _read(self, corpus: str, query: str) -> Any:
+    async def _read(self, context: Any, corpus: str, query: str) -> Any:
         if query:
-            if _SEARCH in self._caller.descriptors():
+            offered = self._offered(context)
+            if tool_name(_SEARCH) not in offered and tool_name(_QUERY) not in offered:
+                raise CommunityError(Code.UNAUTHORIZED, "the key does not open searches")
+            if tool_name(_SEARCH) in offered:
                 params = {"corpora": [corpus]}
                 answer = await self._caller.call(_SEARCH, params, {"query": query})
             else:
-                answer = await self._caller.call("rag.query", {"corpus": corpus}, {"query": query})
+                answer = await self._caller.call(_QUERY, {"corpus": corpus}, {"query": query})
             return answer["output"]
-        for found in await self._corpora():
+        for found in await self._corpora(context):
             if found["name"] == corpus:
                 return found
         raise CommunityError(Code.NOT_FOUND, "there is no such corpus")
 
-    async def _corpora(self) -> list[dict[str, Any]]:
+    async def _corpora(self, context: Any) -> list[dict[str, Any]]:
         """Each corpus once, with the documents of all nodes."""
-        offered = self._caller.descriptors()
-        name = _CORPORA_CALL if _CORPORA_CALL in offered else "rag.list_corpora"
-        if name not in offered:
+        offered = self._offered(context)
+        name = _CORPORA_CALL if tool_name(_CORPORA_CALL) in offered else "rag.list_corpora"
+        if tool_name(name) not in offered:
             return []
         answer = await self._caller.call(name, {}, {})
         found: dict[str, dict[str, Any]] = {}

@@ -15,14 +15,18 @@ from starlette.responses import JSONResponse, Response
 from starlette.routing import Route
 from starlette.types import Receive, Scope, Send
 
-from accord.capabilities.doors.local import (
-    BusCaller,
-    LocalGuard,
+from accord.capabilities.doors.errors import (
     OpenAiError,
+    closed_model,
     error_body,
     error_response,
+    missing,
     unknown_model,
+    unsupported,
 )
+from accord.capabilities.doors.guard import DoorAccess, DoorGuard, scope_of
+from accord.capabilities.doors.local import BusCaller
+from accord.capabilities.doors.rules import Door
 from accord.community.bus import Frame
 from accord.community.errors import Code, CommunityError, bad_request
 from accord.kernel import canonical
@@ -83,8 +87,10 @@ def read_completion(body: Any, *, is_chat: bool) -> CompletionRequest:
     for name, neutral in _NEUTRAL.items():
         given = body.get(name)
         if given is not None and given not in neutral:
-            raise bad_request("this is not offered here", name)
+            raise unsupported(name)
     model = body.get("model")
+    if model is None:
+        raise missing("model")
     if not isinstance(model, str) or not model:
         raise bad_request("expected the name of a model", "model")
     chosen = {name: body[name] for name in _SAME if body.get(name) is not None}
@@ -111,6 +117,8 @@ def read_completion(body: Any, *, is_chat: bool) -> CompletionRequest:
 
 
 def _messages(given: Any) -> list[dict[str, Any]]:
+    if given is None:
+        raise missing("messages")
     if not isinstance(given, list) or not given:
         raise bad_request("expected a list of messages", "messages")
     return [_message(each, place) for place, each in enumerate(given)]
@@ -312,8 +320,10 @@ CONCIERGE: Final = "concierge"
 """The model that answers from documents."""
 
 
-def openai_routes(caller: BusCaller, clock: Clock, token: str) -> Sequence[Route]:
-    """Return the routes, each behind `LocalGuard`."""
+def openai_routes(
+    caller: BusCaller, clock: Clock, access: DoorAccess, *, network: bool = False
+) -> Sequence[Route]:
+    """Return the routes, each behind a `DoorGuard`."""
     door = _OpenAiApi(caller, clock)
     paths: Sequence[tuple[str, str, Callable[[Request], Awaitable[Response]]]] = (
         ("/v1/chat/completions", "POST", door.chat),
@@ -323,7 +333,11 @@ def openai_routes(caller: BusCaller, clock: Clock, token: str) -> Sequence[Route
         ("/v1/models/{model:path}", "GET", door.model),
     )
     return [
-        Route(path, LocalGuard(_OpenAiEndpoint(serve), token), methods=[method])
+        Route(
+            path,
+            DoorGuard(_OpenAiEndpoint(serve), access, Door.OPENAI, network=network),
+            methods=[method],
+        )
         for path, method, serve in paths
     ]
 
@@ -365,7 +379,7 @@ class _OpenAiApi:
     async def embed(self, request: Request) -> Response:
         body = await _json(request)
         model, texts, as_bytes = read_embedding(body)
-        await self._check_model("embed.text", model)
+        await self._check_model(request, "embed.text", model)
         rows: list[list[float]] = []
         for batch in embedding_batches(texts):
             told = await self._caller.call("embed.text", {"model": model}, {"texts": batch})
@@ -373,16 +387,17 @@ class _OpenAiApi:
             rows += told["output"]["embeddings"]
         return JSONResponse(embedding_answer(model, rows, as_bytes=as_bytes))
 
-    async def models(self, _request: Request) -> Response:
-        return JSONResponse({"object": "list", "data": list((await self._models()).values())})
+    async def models(self, request: Request) -> Response:
+        listed = (await self._models(request)).values()
+        return JSONResponse({"object": "list", "data": list(listed)})
 
     async def model(self, request: Request) -> Response:
-        found = (await self._models()).get(request.path_params["model"])
+        found = (await self._models(request)).get(request.path_params["model"])
         if found is None:
             raise unknown_model(request.path_params["model"])
         return JSONResponse(found)
 
-    async def _models(self) -> dict[str, dict[str, Any]]:
+    async def _models(self, request: Request) -> dict[str, dict[str, Any]]:
         found = {}
         if _ANSWER in self._caller.descriptors():
             found[CONCIERGE] = _listed(CONCIERGE, "accord", _CONCIERGE)
@@ -390,18 +405,22 @@ class _OpenAiApi:
             for name, model in (await self._caller.models(capability)).items():
                 owner = self._caller.node_name(model.nodes[0])
                 found.setdefault(name, _listed(name, owner, _SMALL if model.built_in else ""))
-        return found
+        scope = scope_of(request.scope)
+        return {name: each for name, each in found.items() if scope.allows_model(name)}
 
-    async def _check_model(self, capability: str, model: str) -> None:
+    async def _check_model(self, request: Request, capability: str, model: str) -> None:
+        if not scope_of(request.scope).allows_model(model):
+            raise closed_model(model)
         if model not in await self._caller.models(capability):
             raise unknown_model(model)
 
     async def _generate(self, request: Request, *, is_chat: bool) -> Response:
         wanted = read_completion(await _json(request), is_chat=is_chat)
-        if is_chat and wanted.params["model"] == CONCIERGE:
+        model = wanted.params["model"]
+        if is_chat and model == CONCIERGE and scope_of(request.scope).allows_model(model):
             wanted = _to_concierge(wanted)
         else:
-            await self._check_model(wanted.capability, wanted.params["model"])
+            await self._check_model(request, wanted.capability, model)
         name = f"{'chatcmpl' if is_chat else 'cmpl'}-{self._ids.new()}"
         writer = CompletionAnswer(wanted, name, int(self._clock.now()))
         if not wanted.stream:

@@ -21,9 +21,9 @@ from accord.capabilities.file.shares import FileShare
 from accord.community.bus import Frame
 from accord.community.client import Client
 from accord.community.communities import HostedCommunity
+from accord.community.dialler import addresses_of
 from accord.community.errors import Code, CommunityError, bad_request
 from accord.community.node import Node
-from accord.community.peers import Endpoint
 from accord.community.rules import capabilities
 from accord.community.rules.state import CommunityState
 from accord.kernel import base64url
@@ -304,13 +304,9 @@ class BlobFetcher:
 
 
 def node_addresses(node: Node, hosted: HostedCommunity, node_id: str) -> list[str]:
-    """Return the addresses where a node was last seen, then those in its manifest."""
-    peer = node.book.peer(hosted.community_id, node_id)
-    logged = hosted.state.content.manifests.get(node_id)
-    endpoints = list(peer.endpoints) if peer is not None else []
-    if logged is not None:
-        endpoints += [Endpoint(*each) for each in logged.endpoints]
-    return list(dict.fromkeys(endpoint.url for endpoint in endpoints))
+    """Return the addresses of a node, best first."""
+    now = hosted.log.clock.now()
+    return addresses_of(node.dialler, node.book, hosted, node_id, now=now)
 
 
 async def _list_all(client: Client) -> list[FileShare]:

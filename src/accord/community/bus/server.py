@@ -2,7 +2,8 @@
 
 from collections import Counter
 from collections.abc import Awaitable, Callable, Iterator, Mapping, Sequence
-from typing import TYPE_CHECKING, Any, TypeAlias
+from contextlib import suppress
+from typing import TYPE_CHECKING, Any, Final, TypeAlias
 
 import structlog
 from prometheus_client import CollectorRegistry, generate_latest
@@ -11,7 +12,9 @@ from prometheus_client.registry import Collector
 from starlette.requests import Request
 from starlette.requests import Request as HttpRequest
 from starlette.responses import Response
-from starlette.routing import Route
+from starlette.routing import Route, WebSocketRoute
+from starlette.types import Message
+from starlette.websockets import WebSocket, WebSocketDisconnect, WebSocketState
 
 from accord.community.bus import calls
 from accord.community.bus.admission import Admission, AdmittedRequest, Rates, rate_limited
@@ -76,6 +79,9 @@ _log = structlog.stdlib.get_logger(__name__)
 
 SignedHandler: TypeAlias = Callable[[AdmittedRequest], Awaitable[Mapping[str, Any] | bytes]]
 """What serves a signed request to a path of its own: JSON, or bytes that are not."""
+
+SocketHandler: TypeAlias = Callable[[AdmittedRequest, WebSocket], Awaitable[None]]
+"""What serves a WebSocket whose handshake was signed; it accepts the socket."""
 
 _Work: TypeAlias = Callable[[HttpRequest, RequestContext], Awaitable[Response]]
 
@@ -158,6 +164,40 @@ class Bus:
 
         return Route(path, self._answering(serve), methods=list(methods))
 
+    def signed_socket(self, path: str, handler: SocketHandler) -> WebSocketRoute:
+        """A WebSocket whose handshake passes the checks of the bus.
+
+        `handler` refuses by raising `CommunityError`, before or after it has accepted.
+        """
+
+        async def serve(socket: WebSocket) -> None:
+            visit = RequestContext(self._clock.monotonic())
+            # Admission reads headers, and a body that a handshake does not have.
+            http = HttpRequest({**socket.scope, "type": "http", "method": "GET"}, _no_body)
+            try:
+                guest = await self._admit(http, visit)
+                await handler(guest, socket)
+            except CommunityError as error:
+                await self._refuse_socket(socket, visit, error)
+            except Exception:  # noqa: BLE001 - no request may bring down the server, or see inside
+                _log.exception("a WebSocket failed", path=path)
+                await self._refuse_socket(socket, visit, internal_failure())
+            else:
+                await _close(socket, _NORMAL)
+            self.metrics.count(visit)
+
+        return WebSocketRoute(path, serve)
+
+    async def _refuse_socket(
+        self, socket: WebSocket, visit: RequestContext, error: CommunityError
+    ) -> None:
+        visit.unread = False
+        response = self._signer.refusal(visit, error).response()
+        if socket.application_state is WebSocketState.CONNECTING:
+            await socket.send_denial_response(response)
+        else:
+            await _close(socket, _REFUSED)
+
     async def _call(self, http: HttpRequest, visit: RequestContext) -> Response:
         with tracing.incoming_span(
             "bus call", traceparent.parse(http.headers.get(traceparent.HEADER))
@@ -231,6 +271,20 @@ class Bus:
             return response
 
         return answer
+
+
+_NORMAL: Final = 1000
+_REFUSED: Final = 1008
+
+
+async def _no_body() -> Message:
+    return {"type": "http.request", "body": b"", "more_body": False}
+
+
+async def _close(socket: WebSocket, code: int) -> None:
+    # The other side may have closed it.
+    with suppress(RuntimeError, WebSocketDisconnect):
+        await socket.close(code)
 
 
 def public_routes(

@@ -1,5 +1,6 @@
 """Members and invites: the members, inviting somebody, and removing a member."""
 
+from collections.abc import Callable
 from typing import Any, Final
 
 from markupsafe import Markup
@@ -36,12 +37,14 @@ async def show(
         about = await client.get("/node/v1/community")
         told = await client.get("/node/v1/members")
         met = {each["node_id"]: each for each in (await client.get("/node/v1/peers"))["peers"]}
+    names = member_names(told)
     return visit.show(
         "members.html",
         community=about,
         seen={each["node_id"]: _seen(met.get(each["node_id"])) for each in told["members"]},
+        reached={each: _reached(peer, names) for each, peer in met.items()},
         members=told["members"],
-        names=member_names(told),
+        names=names,
         own=visit.parts.node.key.id,
         levels=_LEVELS,
         outcome=done,
@@ -144,6 +147,16 @@ def _seen(peer: dict[str, Any] | None) -> tuple[str, bool | None]:
     if peer is None:
         return "not seen yet", None
     return ("is away", None) if peer["failures"] else ("is here", True)
+
+
+def _reached(peer: dict[str, Any], names: Callable[[str], str]) -> str:
+    """How a member's device was reached last."""
+    match peer["reached"]:
+        case {"how": "direct", "address": address}:
+            return f"directly, {address}"
+        case {"how": "relayed", "anchor": anchor}:
+            return f"through {names(anchor)}"
+    return "not from here"
 
 
 def _drawn(link: str | None) -> Markup | None:

@@ -1,4 +1,4 @@
-"""The Python package of a contract: rendered deterministically, and written to a folder.
+"""The packages of a contract: the Python one rendered here, all written to a folder.
 
 `sdk` is the only function of the contracts that touches files.
 """
@@ -8,7 +8,7 @@ import tempfile
 from collections.abc import Iterable, Iterator, Mapping
 from importlib import resources
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 from accord.contracts.errors import ContractError
 from accord.contracts.export.layout import (
@@ -24,6 +24,7 @@ from accord.contracts.export.layout import (
     used,
 )
 from accord.contracts.export.types import render_types
+from accord.contracts.export.typescript import render_typescript
 from accord.contracts.manifest import digest, normalize
 from accord.contracts.manifest.projection import is_reference
 from accord.contracts.surfaces import SECTIONS, wildcard
@@ -133,14 +134,19 @@ def _facts(manifest: Mapping[str, Any], named: str) -> str:
     )
 
 
-def sdk(contract: Mapping[str, Any], out: Path, *, force: bool = False) -> Path:
+Language = Literal["python", "typescript"]
+
+
+def sdk(
+    contract: Mapping[str, Any], out: Path, *, force: bool = False, language: Language = "python"
+) -> Path:
     """Write the package below the folder `out`, completely or not at all, and return its path.
 
     `force` replaces an earlier package. Raises ContractError if the contract is not valid, the
     package exists, or `out` is not writable.
     """
-    files = render_sdk(contract)
-    package = out / package_name(contract)
+    files = render_sdk(contract) if language == "python" else render_typescript(contract)
+    package = out / next(iter(files)).partition("/")[0]
     if package.exists() and not force:
         raise ContractError(
             "it is there already", where=str(package), mend="choose another folder, or use --force"
@@ -149,11 +155,12 @@ def sdk(contract: Mapping[str, Any], out: Path, *, force: bool = False) -> Path:
         out.mkdir(parents=True, exist_ok=True)
         with tempfile.TemporaryDirectory(prefix=".accord-", dir=out) as made:
             draft = Path(made)
-            (draft / package.name).mkdir()
             for path, content in files.items():
+                (draft / path).parent.mkdir(parents=True, exist_ok=True)
                 (draft / path).write_text(content, encoding="utf-8")
             if package.exists():
                 for path in files:
+                    (out / path).parent.mkdir(parents=True, exist_ok=True)
                     (draft / path).replace(out / path)
             else:
                 (draft / package.name).rename(package)

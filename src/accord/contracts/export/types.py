@@ -76,7 +76,7 @@ class _Writer:
 
     def define(self, name: str, schema: Any) -> None:
         """Write a type definition; inner types come first."""
-        members = _object_members(schema)
+        members = object_members(schema)
         if members is None:
             parts = self._parts(schema, name)
             # A function that returns Never has no return, so a payload is never of that type.
@@ -86,7 +86,7 @@ class _Writer:
 
     def _inline(self, schema: Any, hint: str) -> str:
         """A type short enough to be written in place, or a name."""
-        members = _object_members(schema)
+        members = object_members(schema)
         if members is not None:
             name = self._names.new(class_name(hint))
             self._typed_dict(name, members)
@@ -146,7 +146,7 @@ class _Writer:
 
     def _parts(self, schema: Any, hint: str) -> list[_Part]:
         """The members of a schema's union; an object is one member, its name."""
-        if _object_members(schema) is not None:
+        if object_members(schema) is not None:
             return [_Part(self._inline(schema, hint))]
         parts = list(dict.fromkeys(self._union(schema, hint)))
         if _ANY in parts:
@@ -183,7 +183,7 @@ class _Writer:
 
     def _of_kind(self, kind: str, schema: Mapping[str, Any], hint: str) -> _Part:
         if kind == "object":
-            return _Part("dict", ("str", self._inline(_additional(schema), f"{hint} value")))
+            return _Part("dict", ("str", self._inline(additional(schema), f"{hint} value")))
         if kind == "array":
             items = schema.get("items", True)
             if isinstance(items, list):
@@ -192,7 +192,7 @@ class _Writer:
         return _Part(_SCALARS[kind])
 
 
-def _additional(schema: Mapping[str, Any]) -> Any:
+def additional(schema: Mapping[str, Any]) -> Any:
     """The schema of all members of an object that names none."""
     patterns = list(schema.get("patternProperties", {}).values())
     rest = schema.get("additionalProperties", True)
@@ -218,7 +218,7 @@ def _literals(values: Iterable[Any]) -> Iterator[_Part]:
         yield _NEVER
 
 
-def _object_members(schema: Any) -> list[tuple[str, Any, bool]] | None:
+def object_members(schema: Any) -> list[tuple[str, Any, bool]] | None:
     """The named members of an object schema (name, schema, required), or None."""
     if not isinstance(schema, Mapping) or schema.get("type", "object") != "object":
         return None

@@ -14,6 +14,7 @@ from accord.pipeline.rules.checks import (
     declared_names,
     payload_path,
     read_manifests,
+    rules_version,
     shape,
 )
 from accord.pipeline.rules.redaction import body_schema, redact
@@ -58,5 +59,6 @@ __all__ = [
     "payload_path",
     "read_manifests",
     "redact",
+    "rules_version",
     "shape",
 ]

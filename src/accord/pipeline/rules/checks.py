@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 from blake3 import blake3
 
+from accord import __version__
 from accord.community.errors import CommunityError
 from accord.community.rules.event import MAX_EVENT_BYTES, Event, read_signed_event, verify_event
 from accord.contracts import ContractError, digest
@@ -42,6 +43,19 @@ RULES: Final = {
     "contract.payload": "a payload keeps the schema of its surface",
 }
 """What each rule requires, by its stable id."""
+
+
+@lru_cache(maxsize=1)
+def rules_version() -> str:
+    """The version of the rules: that of Accord, and a digest of the rules and the bodies' schemas.
+
+    Where it differs between two verdicts, `accord pipeline refresh checked` judges anew.
+    """
+    # The schemas of community events are the fold's.
+    described = [each for each in streams.STREAMS if each != streams.COMMUNITY_EVENTS]
+    told = [RULES, [redaction.body_schema_document(each) for each in described]]
+    return f"{__version__}+{blake3(canonical.encode(told)).hexdigest()[:8]}"
+
 
 _LONGEST: Final = 500
 
@@ -292,6 +306,7 @@ def check_batch(batch: Any, manifests: Manifests) -> Any:
     columns["event"] = _structs(heads)
     columns["rule"] = pa.array([verdict.rule for verdict in verdicts], pa.string())
     columns["reason"] = pa.array([verdict.reason for verdict in verdicts], pa.string())
+    columns["rules_version"] = pa.array([rules_version()] * len(verdicts), pa.string())
     return pa.RecordBatch.from_pydict(columns)
 
 

@@ -115,8 +115,13 @@ def restore_event(body: str) -> Event | None:
 @cache
 def body_schema(stream: str) -> Schema:
     """The schema of a stream's bodies; every stream has one except community events."""
+    return compile_schema(body_schema_document(stream))
+
+
+def body_schema_document(stream: str) -> Any:
+    """The schema of a stream's bodies as it is written."""
     file = resources.files("accord.pipeline") / "data" / "streams" / f"{stream}.json"
-    return compile_schema(canonical.decode(file.read_bytes()))
+    return canonical.decode(file.read_bytes())
 
 
 def _event(body: str, value: Any) -> str:

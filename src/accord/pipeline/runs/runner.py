@@ -1,7 +1,7 @@
 """Runs: once, continuously, or to refresh a table; and the status of a pipeline.
 
 A run fills the layers, checks the accounting, builds gold and publishes it by one rename. A run
-that stops before that leaves the published version as it was.
+that stops before that leaves the published version as it was. With nothing new none is started.
 """
 
 import json
@@ -15,7 +15,14 @@ from typing import TYPE_CHECKING, Any, Final
 from accord import __version__
 from accord.pipeline import folder
 from accord.pipeline.errors import PipelineError
-from accord.pipeline.folder import LAYERS, Layout, lock_folder, lock_holder, table_format
+from accord.pipeline.folder import (
+    DEFAULT_FORMAT,
+    LAYERS,
+    Layout,
+    lock_folder,
+    lock_holder,
+    table_format,
+)
 from accord.pipeline.landing import (
     DamagedSegment,
     Landing,
@@ -27,7 +34,10 @@ from accord.pipeline.landing import (
 )
 from accord.pipeline.rules.streams import STREAMS
 from accord.pipeline.runs import queries, versions
+from accord.pipeline.runs.expectations import FILE, Finding, check, expectations_of
 from accord.pipeline.runs.queries import StoredTables
+from accord.pipeline.runs.reader import read_version
+from accord.pipeline.runs.versions import GoldVersion
 from accord.pipeline.session import PATIENCE, open_session, watch_session
 from accord.pipeline.tables import GOLD
 from accord.pipeline.tables.layers import StreamAccount, accounting, accounts
@@ -51,6 +61,7 @@ class RunOutcome:
     rows: Mapping[str, int] = field(default_factory=dict)
     seconds: Mapping[str, float] = field(default_factory=dict)  # how long each stage took
     built: Sequence[str] = ()  # the gold tables that were built; the others were carried over
+    findings: Sequence[Finding] = ()  # the expectations of tables that do not hold
 
     def payload(self) -> dict[str, Any]:
         """The outcome as JSON."""
@@ -128,9 +139,12 @@ def run(
     versions.write_accounting(tables, account)
     built = versions.build_tables(tables, definitions, stale, previous, step)
     seconds["gold"] = time.monotonic() - started
+    findings = _require_expected(layout, GoldVersion(name, layout.version(name), facts))
+    facts["seconds"] = seconds
+    facts["findings"] = [asdict(each) for each in findings]
     versions.publish(layout, name, facts)
     versions.remove_old(layout)
-    outcome = RunOutcome(name, True, len(news[0]), news[1], account, rows, seconds, built)
+    outcome = RunOutcome(name, True, len(news[0]), news[1], account, rows, seconds, built, findings)
     _record(layout, now_ms, outcome)
     progress("published", steps, steps)
     return outcome
@@ -157,10 +171,29 @@ def _require_balance(account: Sequence[StreamAccount]) -> None:
     )
 
 
+def _require_expected(layout: Layout, draft: GoldVersion) -> Sequence[Finding]:
+    """The expectations that do not hold and only warn; raises PipelineError for the others."""
+    if table_format(layout) != DEFAULT_FORMAT:
+        return ()
+    expected = expectations_of(layout)
+    with read_version(layout, draft) as reader:
+        findings = check(reader, expected, int(draft.facts["published_at"]))
+    if broken := [each for each in findings if each.act == "stop" and each.rows]:
+        told = "; ".join(f"{each.table}: {each.expectation} ({each.rows} rows)" for each in broken)
+        raise PipelineError(
+            f"the tables are not as expected, and nothing was published ({told[:1000]})",
+            mend=f"look into the records, or change {FILE} in the folder if it is the cause",
+        )
+    return findings
+
+
 def _record(layout: Layout, now_ms: int, outcome: RunOutcome) -> None:
     with (layout.runs / "runs.jsonl").open("a") as file:
         file.write(json.dumps({"at": now_ms, **outcome.payload()}) + "\n")
 
+
+_LONGEST_PAUSE: Final = 300.0
+"""Most seconds between two tries of a continuous run that fails."""
 
 EVERY_TABLE: Final = "gold"
 """The name of all gold tables for `refresh`."""
@@ -223,32 +256,48 @@ def run_continuously(
     every: float,
     stop: threading.Event,
     each: Callable[[RunOutcome], None],
+    failed: Callable[[PipelineError], None] = lambda _error: None,
     landing: str | None = None,
     definitions: Sequence[GoldTable] = GOLD,
     progress: Progress = no_progress,
 ) -> None:
     """Run whenever something has landed, in one session, until `stop` is set.
 
-    `every` is in seconds; `each` is called with the outcome of every run.
+    `every` is in seconds; `each` is called with the outcome of every run. A run that fails is told
+    to `failed` and tried again in a new session, after pauses that grow up to five minutes. Raises
+    PipelineError if the folder cannot be locked, or the first session does not start.
     """
-    with lock_folder(layout, "run --continuous") as lock, where.open(layout, lock) as spark:
-        is_first = True
+    failures, has_run, has_started = 0, False, False
+    with lock_folder(layout, "run --continuous") as lock:
         while not stop.is_set():
-            news = prepare(layout, landing, progress)
-            if news[0] or (is_first and admitted(layout)):
-                with watch_session(spark, layout.spark_log, where.patience) as alive:
-                    outcome = run(
-                        layout,
-                        spark,
-                        now_ms=_now(),
-                        definitions=definitions,
-                        news=news,
-                        progress=progress,
-                        alive=alive,
-                    )
-                each(outcome)
-                is_first = False
-            stop.wait(every)
+            try:
+                with where.open(layout, lock) as spark:
+                    has_started = True
+                    while not stop.is_set():
+                        news = prepare(layout, landing, progress)
+                        if news[0] or (not has_run and admitted(layout)):
+                            with watch_session(spark, layout.spark_log, where.patience) as alive:
+                                outcome = run(
+                                    layout,
+                                    spark,
+                                    now_ms=_now(),
+                                    definitions=definitions,
+                                    news=news,
+                                    progress=progress,
+                                    alive=alive,
+                                )
+                            each(outcome)
+                            has_run = True
+                        failures = 0
+                        stop.wait(every)
+            except PipelineError as error:
+                if not has_started:
+                    raise
+                failed(error)
+                # What was admitted before the failure is no news any more.
+                has_run = False
+                failures += 1
+                stop.wait(min(every * 2**failures, _LONGEST_PAUSE))
 
 
 def _run(
@@ -261,9 +310,12 @@ def _run(
     progress: Progress,
 ) -> RunOutcome:
     news = prepare(layout, landing, progress)
-    if not admitted(layout):
-        current = versions.published(layout)
-        return RunOutcome(current.name if current else None, False, spoilt=news[1])
+    landed = admitted(layout)
+    current = versions.published(layout)
+    if not landed or (not refreshed and versions.is_current(layout, current, landed, definitions)):
+        account = [StreamAccount(**each) for each in current.facts["accounts"]] if current else []
+        name = current.name if current else None
+        return RunOutcome(name, False, spoilt=news[1], accounts=account)
     progress("starting Spark", 0, 1)
     with (
         where.open(layout, lock) as spark,
@@ -300,6 +352,7 @@ def status(layout: Layout, landing: str | None = None) -> dict[str, Any]:
         "folder": str(layout.root),
         "table_format": table_format(layout),
         "version": version.name if version else None,
+        "versions": versions.kept_versions(layout),
         "published_at": facts.get("published_at"),
         "tables": version.tables if version else [],
         "accounts": facts.get("accounts", []),

@@ -19,11 +19,12 @@ from decimal import Decimal
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
+from accord import __version__
 from accord.kernel.files import sync_folder
 from accord.pipeline.errors import PipelineError
 from accord.pipeline.folder import LAYERS, Layout, table_format
 from accord.pipeline.runs.queries import StoredTables
-from accord.pipeline.tables.layers import TERMS, StreamAccount
+from accord.pipeline.tables.layers import TERMS, StreamAccount, quarantine
 from accord.pipeline.tables.table import GoldTable, downstream
 
 if TYPE_CHECKING:
@@ -86,10 +87,13 @@ def _unreadable(layout: Layout) -> PipelineError:
 
 
 @contextmanager
-def open_published(layout: Layout) -> Iterator[GoldVersion]:
-    """The published version, which is not removed while the block runs; raise if there is none."""
+def open_published(layout: Layout, name: str | None = None) -> Iterator[GoldVersion]:
+    """A version, by default the current one, which is not removed while the block runs.
+
+    Raises PipelineError if there is none, or none of that name any more.
+    """
     while True:
-        version = published(layout)
+        version = published(layout) if name is None else _find(layout, name)
         if version is None:
             raise PipelineError(
                 "nothing is published yet", where=str(layout.root), mend="run `accord pipeline run`"
@@ -100,6 +104,27 @@ def open_published(layout: Layout) -> Iterator[GoldVersion]:
             if (version.path / _FACTS).exists():
                 yield version
                 return
+
+
+def kept_versions(layout: Layout) -> list[str]:
+    """The names of all versions that can be read, the published one last."""
+    current = published(layout)
+    if current is None:
+        return []
+    return [each for each in sorted(_versions(layout)) if int(each) <= int(current.name)]
+
+
+def _find(layout: Layout, name: str) -> GoldVersion:
+    kept = kept_versions(layout)
+    if name.isascii() and name.isdecimal() and (name := f"{int(name):08}") in kept:
+        path = layout.version(name)
+        with contextlib.suppress(OSError, ValueError):
+            return GoldVersion(name, path, json.loads((path / _FACTS).read_bytes()))
+    raise PipelineError(
+        f"there is no version {name[:40]!r}",
+        where=str(layout.gold),
+        mend=f"name one of {', '.join(kept)}" if kept else "run `accord pipeline run`",
+    )
 
 
 def create_draft(layout: Layout) -> str:
@@ -221,6 +246,25 @@ def stale_tables(
     return downstream(definitions, {*changed, *missing, *refreshed})
 
 
+def is_current(
+    layout: Layout,
+    current: GoldVersion | None,
+    landed: Mapping[str, int],
+    definitions: Sequence[GoldTable],
+) -> bool:
+    """Whether the published version has all that landed, in the tables of this Accord."""
+    if current is None or current.facts.get("accord") != __version__:
+        return False
+    try:
+        same_layers = current.facts.get("layers") == layer_ids(layout)
+    except (OSError, ValueError, KeyError):
+        return False
+    accounts = current.facts.get("accounts", ())
+    known = {each["stream"]: each["landed"] for each in accounts if each["landed"]}
+    names = {table.name for table in definitions}
+    return same_layers and known == dict(landed) and names <= set(current.tables)
+
+
 def layer_ids(layout: Layout) -> dict[str, str]:
     """The id in the checkpoint of each layer, which changes when the layer is reset."""
     ids = {}
@@ -247,6 +291,9 @@ def _link(source: str, target: str) -> None:
         shutil.copy2(source, target)
 
 
+QUARANTINED: Final = "quarantined"
+"""The view of refused records with their bodies."""
+
 _QUERY: Final = re.compile(r"\s*(select|with|from|values|table)\b", re.IGNORECASE)
 _LOOK: Final = re.compile(r"\s*(show|describe|desc)\b", re.IGNORECASE)
 
@@ -261,18 +308,25 @@ class QueryResult:
     more: bool
 
 
-def run_query(layout: Layout, spark: "SparkSession", question: str, *, limit: int) -> QueryResult:
-    """Run a query on the published version; raise `PipelineError` if it is no query or fails."""
+def run_query(
+    layout: Layout, spark: "SparkSession", question: str, *, limit: int, version: str | None = None
+) -> QueryResult:
+    """Run a query by Spark on a version; raise `PipelineError` if it is no query or fails."""
     require_query(question)
-    with open_published(layout) as version:
+    with open_published(layout, version) as found:
         form = table_format(layout)
-        for table in version.tables:
-            frame = spark.read.format(form).load(str(version.path / table))
+        for table in found.tables:
+            frame = spark.read.format(form).load(str(found.path / table))
             frame.createOrReplaceTempView(table)
+        if version is None:
+            stored = StoredTables(spark, layout, form, found.path)
+            for layer in LAYERS:
+                stored.layer(layer).createOrReplaceTempView(layer)
+            quarantine(stored.layer("checked")).createOrReplaceTempView(QUARANTINED)
         answer = spark.sql(_statement(question))
-        found = answer.limit(limit + 1).collect()
-        rows = [[plain_value(value) for value in row] for row in found[:limit]]
-        return QueryResult(version.name, answer.columns, rows, len(found) > limit)
+        rows = answer.limit(limit + 1).collect()
+        shown = [[plain_value(value) for value in row] for row in rows[:limit]]
+        return QueryResult(found.name, answer.columns, shown, len(rows) > limit)
 
 
 def require_query(question: str) -> None:

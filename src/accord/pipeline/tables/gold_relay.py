@@ -279,9 +279,14 @@ def _with_outcome(deliveries: "DataFrame") -> "DataFrame":
     from pyspark.sql import Window
 
     entry, ended = F.col("entry"), F.col("ended")
+
+    def number(place: int) -> "Column":
+        # JSON may spell a whole number 7.0 or 7e0.
+        return entry[place].try_cast("DECIMAL(38,6)").try_cast("BIGINT")
+
     queued = deliveries.select("recorded_at", F.explode("delivery.pending").alias("entry")).select(
         entry[0].alias("instance"),
-        entry[1].cast("BIGINT").alias("number"),
+        number(1).alias("number"),
         F.lit(1).alias("turn"),
         entry[2].alias("event"),
         F.col("recorded_at").alias("queued_at"),
@@ -294,12 +299,12 @@ def _with_outcome(deliveries: "DataFrame") -> "DataFrame":
             "recorded_at", F.explode(f"delivery.{outcome}").alias("entry"), "delivery.reason"
         ).select(
             entry[0].alias("instance"),
-            entry[1].cast("BIGINT").alias("number"),
+            number(1).alias("number"),
             F.lit(0).alias("turn"),
             F.lit(None).cast("STRING").alias("event"),
             F.lit(None).cast("BIGINT").alias("queued_at"),
             F.struct(
-                entry[2].cast("BIGINT").alias("last"),
+                number(2).alias("last"),
                 F.lit(outcome).alias("outcome"),
                 F.when(F.lit(outcome == "dead"), F.col("reason")).alias("why"),
                 F.col("recorded_at").alias("at"),

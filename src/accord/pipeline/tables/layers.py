@@ -114,8 +114,9 @@ def refused(tables: Tables) -> "DataFrame":
     for other in others:
         first = first.unionByName(other)
     return first.select(
-        "stream", "rule", "reason", "id", "seq", "source", "recorded_at", "segment", "digest"
-    )
+        "stream", "rule", "reason", "id", "seq", "source", "recorded_at", "segment", "digest",
+        "rules_version",
+    )  # fmt: skip
 
 
 QUARANTINE_TABLES: Final = (GoldTable("quarantine", refused, STREAMS),)

@@ -31,8 +31,11 @@ EVENT: Final = (
 SILVER: Final = f"{BRONZE}, digest STRING, event {EVENT}"
 """`digest` is hexadecimal: of an event's signed bytes, elsewhere of stream, id and body."""
 
-CHECKED: Final = f"{SILVER}, rule STRING, reason STRING"
-"""`rule` is null where the record stands; else the id of the rule that it breaks."""
+CHECKED: Final = f"{SILVER}, rule STRING, reason STRING, rules_version STRING"
+"""`rule` is null where the record stands; else the id of the rule that it breaks.
+
+`rules_version` says by which rules it was judged, see `rules.checks.rules_version`.
+"""
 
 
 _LAST: Final = 253_402_300_799_999

@@ -11,7 +11,7 @@ from functools import lru_cache
 from typing import Final
 
 import structlog
-from sqlalchemy import Connection, update
+from sqlalchemy import Connection, delete, insert, select, update
 
 from accord.kernel import canonical
 from accord.kernel.clock import Clock
@@ -34,6 +34,7 @@ from accord.relay.connector.store import (
     ControlChange,
     Principal,
     Storage,
+    chat_profiles,
     instances,
 )
 from accord.relay.connector.vault import Keyring, Vault
@@ -83,6 +84,8 @@ class Directory:
         # More than anybody types; messages beyond it are consumed without an answer.
         talks = settings.link_messages_per_minute
         self._talking = RateLimiter(clock, per_minute=talks, burst=talks)
+        often = settings.manage_per_minute
+        self._profiling = RateLimiter(clock, per_minute=often, burst=often)
         self._looking: asyncio.Task[None] | None = None
         self.waker = Waker(store, settings, clock, resolver=resolver)
         self.revocations = Revocations(self.waker)
@@ -235,6 +238,35 @@ class Directory:
             return True
 
         return await self.changes.change(work)
+
+    async def profiles(self, instance: str) -> Mapping[str, str]:
+        """Which of its gateway's agents answered last, by chat or session; not the default one."""
+        known = await self._profile(instance)
+        return {} if known is None else known.profiles
+
+    async def choose_profile(self, instance: str, place: str, profile: str | None) -> None:
+        """Note which of its gateway's agents answered in a chat or session.
+
+        An instance that changes this more often than it may use `/manage` is not followed for a
+        while; where it is noted for too many chats, the oldest is forgotten.
+        """
+        if (await self.profiles(instance)).get(place) == profile or self._profiling.wait(instance):
+            return
+        of, told = chat_profiles.c, chat_profiles.c.instance == instance
+        most = self.settings.profile_chats
+
+        def work(change: ControlChange) -> None:
+            connection = change.connection
+            connection.execute(delete(chat_profiles).where(told, of.place == place))
+            if profile is not None:
+                new = {"instance": instance, "place": place, "profile": profile}
+                connection.execute(insert(chat_profiles).values(**new, told_at=change.now))
+                newest = select(of.place).where(told).order_by(of.told_at.desc(), of.place)
+                old = list(connection.execute(newest.offset(most)).scalars())
+                connection.execute(delete(chat_profiles).where(told, of.place.in_(old)))
+            change.touch("instance", instance)
+
+        await self.changes.change(work)
 
     async def wake(self, instance: str) -> None:
         """Poke a sleeping instance, again after each cooldown while something waits for it."""

@@ -23,6 +23,7 @@ from accord.relay.connector.store import (
     Entity,
     Storage,
     bindings,
+    chat_profiles,
     dm_defaults,
     gateway_secrets,
     grants,
@@ -309,6 +310,8 @@ class InstanceFacts:
     held: Mapping[tuple[str, str], tuple[str, ...]]
     # The platforms and bot ids through which it speaks.
     fronted: frozenset[tuple[str, str]]
+    # Which of its gateway's agents answered last, by chat or session; see `Directory.profiles`.
+    profiles: Mapping[str, str]
 
 
 @dataclass(frozen=True, slots=True)
@@ -379,6 +382,9 @@ _RELEVANCE = select(
     relevance.c.allow_other_bots,
 ).where(relevance.c.instance == _MINE)
 _FRONTED = select(identities.c.platform, identities.c.bot_id).where(identities.c.instance == _MINE)
+_PROFILES = select(chat_profiles.c.place, chat_profiles.c.profile).where(
+    chat_profiles.c.instance == _MINE
+)
 _SECRETS = (
     select(gateway_secrets.c.key_id, gateway_secrets.c.box, gateway_secrets.c.expires_at)
     .where(gateway_secrets.c.instance == _MINE)
@@ -469,6 +475,7 @@ def read_instance(connection: Connection, instance: str) -> InstanceFacts | None
         },
         held,
         frozenset((platform, bot_id) for platform, bot_id in connection.execute(_FRONTED, this)),
+        {row.place: row.profile for row in connection.execute(_PROFILES, this)},
     )
 
 

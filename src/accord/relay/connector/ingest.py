@@ -8,7 +8,7 @@ pseudonyms.
 
 import itertools
 import random
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any
 
@@ -56,7 +56,7 @@ from accord.relay.rules.gate import (
     decide,
 )
 from accord.relay.rules.links import LinkCommand, read_link_request
-from accord.relay.rules.messages import SessionRules, interaction_sources
+from accord.relay.rules.messages import SessionRules, interaction_sources, lookup_keys
 from accord.relay.rules.verdicts import GATE_RULES, NO_CANDIDATE, GateVerdict, Layer
 from accord.storage import JournalRecord, verify
 from accord.telemetry import tracing
@@ -85,6 +85,8 @@ class CachedDecision:
     opened: str | None
     # How the instances that receive it key their sessions, as far as they were asked.
     rules: dict[str, SessionRules] = field(default_factory=dict)
+    # Which of their gateways' agents answered last, as far as they were asked.
+    profiles: dict[str, Mapping[str, str]] = field(default_factory=dict)
     # Whether its author is linked to any agent; not known yet, or looked up each time.
     is_linked: bool | None = None
 
@@ -224,12 +226,13 @@ class Ingest:
             await platform.perform(Send(inbound.event.source.chat_id, reply.text), event)
 
     async def _interrupt(self, inbound: InboundEvent, decision: Decision) -> None:
-        source = inbound.event.source
+        directory = self.context.directory
         for instance in decision.deliveries:
-            self.hub.stop(decision.tenant or "", instance, inbound.event)
-            rules = await self.context.directory.session_rules(instance)
-            for key in rules.keys(source):
-                self.hub.interrupt(decision.tenant or "", instance, key, source.chat_id)
+            rules = await directory.session_rules(instance)
+            own = _to_profile(inbound, rules, await directory.profiles(instance)).event
+            self.hub.stop(decision.tenant or "", instance, own)
+            for key in rules.keys(own.source):
+                self.hub.interrupt(decision.tenant or "", instance, key, own.source.chat_id)
 
     def _is_limited(self, event: GateEvent, opened: str) -> bool:
         """Whether somebody who is not linked writes too much to an agent that is open."""
@@ -298,11 +301,17 @@ class Ingest:
                 if rules is None:
                     rules = await context.directory.session_rules(instance)
                     decided.rules[instance] = rules
+                    decided.profiles[instance] = await context.directory.profiles(instance)
+                text = body
+                if profiles := decided.profiles[instance]:
+                    own = _to_profile(inbound, rules, profiles)
+                    text = body if own is inbound else self._body(own)[1]
+                # Without the profile, which may change: see `lookup_keys`.
                 key = rules.key(source)
                 # An interrupt is of no use later, so it is never parked.
                 if inbound.kind is not InboundKind.INTERRUPT:
                     unknown = not each.delivers
-                    rows.append(NewRow(instance, tenant, scope, key, kind, body, unknown))
+                    rows.append(NewRow(instance, tenant, scope, key, kind, text, unknown))
                 elif not each.delivers:
                     continue
                 chat = seen_chat(event, tenant, instance, key, stranger=each.is_open)
@@ -417,6 +426,24 @@ def _journal(
     if trace is not None:
         record["trace_id"] = trace.id
     return orjson.dumps(record).decode()
+
+
+def _to_profile(
+    inbound: InboundEvent, rules: SessionRules, profiles: Mapping[str, str]
+) -> InboundEvent:
+    """The event for that agent of a gateway which answered last in its chat or session."""
+    source = inbound.event.source
+    profile = profiles.get(source.chat_id)
+    if profile is None and inbound.forward is not None:
+        others = (source, *interaction_sources(inbound.forward, source))
+        keys = (key for other in others for key in rules.keys(other))
+        places = (lookup_keys(key)[-1] for key in keys)
+        profile = next((profiles[place] for place in places if place in profiles), None)
+    if profile is None:
+        return inbound
+    event = replace(inbound.event, source=replace(source, profile=profile))
+    forward = inbound.forward and replace(inbound.forward, profile=profile)
+    return replace(inbound, event=event, forward=forward)
 
 
 def _capabilities(

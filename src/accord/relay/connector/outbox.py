@@ -45,10 +45,17 @@ from accord.relay.rules.actions import (
     Typing,
     unsupported,
 )
-from accord.relay.rules.egress import DECLINED, neutralise_mentions
+from accord.relay.rules.egress import (
+    DECLINED,
+    Attempt,
+    OutboxDecision,
+    OutboxStep,
+    RetryLimits,
+    decide,
+    neutralise_mentions,
+)
 from accord.relay.rules.frames import Outbound
-from accord.relay.rules.messages import GENERIC_PLATFORM
-from accord.relay.rules.outbox import Attempt, OutboxDecision, OutboxStep, RetryLimits, decide
+from accord.relay.rules.messages import GENERIC_PLATFORM, find_profile, lookup_keys
 from accord.relay.rules.splitting import split_text
 from accord.relay.rules.verdicts import GateVerdict
 from accord.storage import StoreError
@@ -236,6 +243,10 @@ class ConnectorOutbox:
                 return await self._decline(request, judged)
             if problem is not None:
                 return problem
+            if isinstance(asked.action, Send | Edit | FollowUp):
+                place, profile = _place_of(asked.action), find_profile(asked.action.metadata)
+                instance = asked.principal.instance
+                await self.context.directory.choose_profile(instance, place, profile)
             admitted = await self._admit(request)
             if admitted.refused is not None:
                 return admitted.refused
@@ -543,6 +554,13 @@ class ConnectorOutbox:
             return result
         is_passing = result.retry_after is not None
         return replace(result, outcome=Outcome.RETRYABLE if is_passing else Outcome.PERMANENT)
+
+
+def _place_of(action: Send | Edit | FollowUp) -> str:
+    """Where an agent answers: the chat, or the session as that of the default agent."""
+    if isinstance(action, FollowUp):
+        return lookup_keys(action.session_key)[-1]
+    return action.chat_id
 
 
 def _repeatable_until(platform: Platform | None, row: OutboxRow, now: float) -> float | None:

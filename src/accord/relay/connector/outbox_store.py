@@ -56,7 +56,7 @@ from accord.relay.rules.actions import (
     read_action,
     write_action,
 )
-from accord.relay.rules.outbox import LONGEST_PAUSE, OutboxStep, is_due
+from accord.relay.rules.egress import LONGEST_PAUSE, OutboxStep, is_due
 from accord.storage import JournalRecord
 
 OUTBOUND_STREAM: Final = "relay.outbound"

@@ -28,6 +28,7 @@ from accord.relay.connector import policies
 from accord.relay.connector.store import (
     ControlChange,
     bindings,
+    chat_profiles,
     dm_defaults,
     enrolments,
     gateway_secrets,
@@ -653,6 +654,7 @@ _OWN: Final = (
     link_pending,
     identities,
     vault,
+    chat_profiles,
 )
 
 

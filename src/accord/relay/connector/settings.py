@@ -28,6 +28,8 @@ class ControlSettings:
     manage_per_minute: int = 120
     link_codes_per_minute: int = 10
     link_messages_per_minute: int = 20
+    # For how many chats of one instance it is remembered which agent of its gateway answered last.
+    profile_chats: int = 5000
     # Requests of operators in a minute, and wrong tokens, of one address.
     operator_requests_per_minute: int = 600
     operator_failures_per_minute: int = 10

@@ -572,6 +572,17 @@ command_offers = Table(
     Column("manifest", Text, nullable=False),
 )
 
+# Where another agent than the default one of its gateway answered last for an instance: `place` is
+# a chat, or the session key of a follow-up as the default agent's.
+chat_profiles = Table(
+    "chat_profiles",
+    METADATA,
+    Column("instance", Text, primary_key=True),
+    Column("place", Text, primary_key=True),
+    Column("profile", Text, nullable=False),
+    Column("told_at", BigInteger, nullable=False),
+)
+
 
 T = TypeVar("T")
 

@@ -7,6 +7,7 @@ but its own.
 
 from accord.relay.gateway.agent import (
     Agent,
+    Reply,
     Turn,
     command_agent,
     load_agent,
@@ -33,6 +34,7 @@ from accord.relay.gateway.gateway import (
     relevance_policies,
 )
 from accord.relay.gateway.inbox import (
+    INBOX_SCHEMA,
     Inbox,
     MemoryInbox,
     OpenInbox,
@@ -42,19 +44,6 @@ from accord.relay.gateway.inbox import (
     open_stored_inbox,
 )
 from accord.relay.gateway.outbox import RecentChats, Requests
-from accord.relay.gateway.reply import Reply
-from accord.relay.gateway.rules import (
-    LONG_SEGMENT,
-    MAX_MESSAGE_BYTES,
-    SHORT_SEGMENT,
-    ConnectionEnd,
-    GatewayLimits,
-    Pace,
-    Redial,
-    complete_length,
-    is_nearby,
-    is_rate_limited,
-)
 from accord.relay.gateway.sessions import Sessions, TurnEnd
 from accord.relay.gateway.settings import (
     GatewaySettings,
@@ -63,7 +52,15 @@ from accord.relay.gateway.settings import (
     obstacle,
 )
 from accord.relay.gateway.socket import Dial, Socket, SocketClosed, websocket_dialer
-from accord.relay.gateway.store import INBOX_SCHEMA
+from accord.relay.rules.connection import (
+    MAX_MESSAGE_BYTES,
+    ConnectionEnd,
+    GatewayLimits,
+    Redial,
+    is_nearby,
+)
+from accord.relay.rules.egress import Pace, is_rate_limited
+from accord.relay.rules.splitting import LONG_SEGMENT, SHORT_SEGMENT, complete_length
 
 __all__ = [
     "INBOX_SCHEMA",

@@ -21,12 +21,11 @@ from accord.kernel import tokens
 from accord.kernel.clock import Clock, SystemClock
 from accord.relay.errors import Code, RelayError
 from accord.relay.gateway.agent import Agent, prepare_agent
-from accord.relay.gateway.rules import ConnectionEnd, Redial, is_nearby
 from accord.relay.gateway.sessions import AgentHost
 from accord.relay.gateway.settings import GatewaySettings, IdlePolicy
 from accord.relay.gateway.socket import Dial, Link, SocketClosed, websocket_dialer
 from accord.relay.rules.actions import Result
-from accord.relay.rules.connection import dial_url, http_url
+from accord.relay.rules.connection import ConnectionEnd, Redial, dial_url, http_url, is_nearby
 from accord.relay.rules.frames import (
     Described,
     Descriptor,

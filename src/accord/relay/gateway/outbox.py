@@ -22,10 +22,8 @@ from sqlalchemy import Connection, Row, delete, insert, select, update
 
 from accord.kernel import canonical
 from accord.kernel.clock import Clock, SystemClock
-from accord.relay.gateway.inbox import ReceivedEvent
-from accord.relay.gateway.rules import GatewayLimits, is_rate_limited, wait_asked
+from accord.relay.gateway.inbox import ReceivedEvent, actions, retry_store
 from accord.relay.gateway.socket import Link, SocketClosed
-from accord.relay.gateway.store import actions, retry_store
 from accord.relay.rules.actions import (
     Action,
     Edit,
@@ -36,9 +34,17 @@ from accord.relay.rules.actions import (
     Typing,
     reply_metadata,
 )
-from accord.relay.rules.connection import backoff
+from accord.relay.rules.connection import GatewayLimits, backoff
+from accord.relay.rules.egress import (
+    Attempt,
+    OutboxDecision,
+    OutboxStep,
+    RetryLimits,
+    decide,
+    is_rate_limited,
+    wait_asked,
+)
 from accord.relay.rules.frames import Outbound, OutboundResult, write_frame
-from accord.relay.rules.outbox import Attempt, OutboxDecision, OutboxStep, RetryLimits, decide
 from accord.storage import Store
 from accord.telemetry import tracing
 from accord.telemetry.tracing import SpanKind

@@ -18,13 +18,11 @@ import structlog
 from accord.kernel.clock import Clock
 from accord.kernel.errors import AccordError
 from accord.relay.errors import Code, RelayError
-from accord.relay.gateway.agent import Agent, Turn, run_agent
-from accord.relay.gateway.inbox import OpenInbox, ReceivedEvent, StoredInbox
+from accord.relay.gateway.agent import Agent, Reply, Turn, run_agent
+from accord.relay.gateway.inbox import OpenInbox, ReceivedEvent, StoredInbox, retry_store
 from accord.relay.gateway.outbox import RecentChats, Requests
-from accord.relay.gateway.reply import Reply
 from accord.relay.gateway.settings import GatewaySettings
 from accord.relay.gateway.socket import Link, SocketClosed
-from accord.relay.gateway.store import retry_store
 from accord.relay.rules.actions import Result, Send
 from accord.relay.rules.frames import Descriptor, Inbound, InboundAck, InterruptInbound, Passthrough
 from accord.relay.rules.messages import MessageEvent, is_stop

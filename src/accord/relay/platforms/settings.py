@@ -304,6 +304,13 @@ class DiscordSettings(CommandSettings):
         description="how many channels of a server are read at the same time after the session "
         "was lost",
     )
+    catch_up_guilds: int = Field(
+        default=4,
+        ge=1,
+        le=100,
+        description="how many servers of one shard are read so at the same time; the others' new "
+        "messages do not wait for them",
+    )
     catch_up_page: int = Field(
         default=100, ge=1, le=100, description="how many missed messages one request asks for"
     )

@@ -1,10 +1,17 @@
-"""How a gateway connects and reconnects: addresses, identities, close codes and backoff."""
+"""How a gateway connects and reconnects: addresses, close codes, limits and pauses.
+
+Time and chance are arguments.
+"""
 
 from collections.abc import Mapping
+from dataclasses import dataclass
 from enum import Enum
+from ipaddress import ip_address
 from typing import Final
+from urllib.parse import urlsplit
 
 from accord.kernel import canonical
+from accord.relay.rules.frames import MAX_LINE, MAX_MESSAGE
 from accord.relay.rules.messages import GENERIC_PLATFORM
 
 UNAUTHORIZED: Final = 4401
@@ -116,3 +123,116 @@ def _scheme(url: str, schemes: Mapping[str, str]) -> str:
         if url.lower().startswith(old):
             return new + url[len(old) :]
     return url
+
+
+MAX_MESSAGE_BYTES: Final = 2 * MAX_LINE
+"""The longest WebSocket message that is read, in bytes; a longer one ends the socket."""
+
+
+@dataclass(frozen=True, slots=True)
+class GatewayLimits:
+    """Limits of one gateway; times are in seconds."""
+
+    # From the dial to the last descriptor.
+    handshake: float = 30.0
+    # Of an action, including a reconnection.
+    outbound: float = 30.0
+    # Until the connector confirms that it buffers.
+    idle_ack: float = 10.0
+    # Until a gateway that is suspended without a hook dials again.
+    held: float = 60.0
+    # The pause before the first dial after a failure; it doubles.
+    first_delay: float = 1.0
+    # The longest such pause.
+    longest_delay: float = 30.0
+    # The longest such pause to a connector on this machine or network, which few others dial.
+    near_delay: float = 5.0
+    # For running turns to finish when the gateway is stopped.
+    drain: float = 30.0
+    # Between two probes of the socket, and for the answer to one.
+    ping: float = 20.0
+    # The shortest pause between two edits, or two messages, of one streamed reply.
+    edit: float = 1.0
+    # Between two renewals of the typing indicator.
+    typing: float = 5.0
+    # How many turns run at once; each session has at most one.
+    turns: int = 64
+    # How many actions are in progress at once.
+    pending_outbound: int = 32
+    # The longest line that is read.
+    line_bytes: int = MAX_LINE
+    # The longest action that is sent.
+    action_bytes: int = MAX_MESSAGE
+    # How often a turn is started that the process did not survive.
+    attempts: int = 3
+    # How many chats are remembered for messages outside a turn.
+    chats: int = 10_000
+    # How long a stored action is tried.
+    outbox: float = 86_400.0
+    # How many stored actions may wait.
+    outbox_rows: int = 1000
+    # How long a connector that does not say so recognises a repeated request.
+    request_window: float = 600.0
+
+
+_FAR: Final = 99
+
+
+@dataclass(frozen=True, slots=True)
+class ConnectionEnd:
+    """How a connection ended, or failed to begin."""
+
+    # The close code; 0 where there was none.
+    code: int
+    reason: str
+    # Whether its handshake had succeeded.
+    handshaken: bool = False
+
+
+def is_nearby(url: str) -> bool:
+    """Whether a connector is on this machine or its network, judged by its URL alone."""
+    try:
+        host = urlsplit(url).hostname or ""
+        return host == "localhost" or ip_address(host).is_private
+    except ValueError:
+        return False
+
+
+class Redial:
+    """The pauses between the dials of one gateway, shorter to a connector that is `near`."""
+
+    def __init__(self, limits: GatewayLimits, *, near: bool = False) -> None:
+        self._limits = limits
+        near_delay = limits.near_delay if near else limits.longest_delay
+        self._longest = min(near_delay, limits.longest_delay)
+        self._attempt = 0
+        self._was_handshaken = False
+        self._is_retry = False
+        self._retried_at = float("-inf")
+
+    def after(self, end: ConnectionEnd, *, now: float, chance: float) -> float | None:
+        """Seconds to wait before the next dial; None when there is to be none."""
+        if end.handshaken:
+            self._attempt, self._was_handshaken, self._is_retry = 0, True, False
+        step = after_close(
+            end.code, end.reason, handshaken=self._was_handshaken, retried=self._is_retry
+        )
+        if step is AfterClose.TERMINAL:
+            return None
+        self._is_retry = step is AfterClose.FRESH_TOKEN
+        if self._is_retry and now - self._retried_at > self._limits.longest_delay:
+            self._retried_at = now
+            return 0.0
+        if end.code == RESTARTING and end.handshaken:
+            # A planned restart: dial again soon, but not all gateways at the same moment.
+            return chance * self._limits.first_delay / 2
+        attempt = self._attempt
+        self._attempt += 1
+        if end.code == REPLACED:
+            # Two gateways with one id must not replace each other all the time.
+            return backoff(_FAR, chance, longest=self._limits.longest_delay)
+        return self.pause(attempt, chance)
+
+    def pause(self, attempt: int, chance: float) -> float:
+        """The pause after so many failures."""
+        return backoff(attempt, chance, first=self._limits.first_delay, longest=self._longest)

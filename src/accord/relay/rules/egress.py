@@ -1,12 +1,15 @@
-"""Which actions an agent may perform in which chats, and mass mentions neutralised.
+"""Which actions an agent may perform in which chats, and what becomes of one after an attempt.
 
 Scope and user of an action are hints; those of a chat come from the connector's own record, and a
 mismatch declines. A right to write ends with the link, grant or open place that it came from.
+The connector decides by `decide` about calls to a platform, and the gateway about requests to its
+connector; time and chance are arguments.
 """
 
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass
+from enum import Enum
 from typing import Final
 
 from accord.relay.rules import verdicts
@@ -19,6 +22,7 @@ from accord.relay.rules.actions import (
     Result,
     Send,
 )
+from accord.relay.rules.connection import backoff
 from accord.relay.rules.verdicts import GateVerdict, Layer, failed
 
 RECENT_SECONDS: Final = 7 * 24 * 3600
@@ -159,3 +163,154 @@ def neutralise_mentions(text: str, platform: str) -> str:
     return _MENTION_RULES.get(platform, _EVERY_MENTION_RULE).sub(
         lambda match: match[0] + _BREAK, text
     )
+
+
+LONGEST_PAUSE: Final = 3600.0
+"""The longest pause between two attempts in seconds, whatever a platform asks for."""
+
+
+class OutboxStep(Enum):
+    """What becomes of an action."""
+
+    SENT = "sent"
+    RETRY = "retry"
+    REFUSED = "refused"
+    """It can never be sent."""
+    EXPIRED = "expired"
+    """It could not be sent in time."""
+    UNKNOWN = "unknown"
+    """It may have been sent, and must not be repeated."""
+
+
+@dataclass(frozen=True, slots=True)
+class RetryLimits:
+    """How long and how often an action is tried; times in seconds."""
+
+    # How long an action is tried after it was taken.
+    expire_after: float = 86_400.0
+    # The pause after the first failed attempt; it doubles ...
+    first_pause: float = 1.0
+    # ... up to this.
+    longest_pause: float = 300.0
+
+
+@dataclass(frozen=True, slots=True)
+class Attempt:
+    """An attempt and its result; times are seconds since the epoch."""
+
+    result: Result
+    # How many attempts there were, this one included.
+    count: int
+    # When the action was taken, and now.
+    taken_at: float
+    now: float
+    # Until when the platform recognises a repetition by its key; None where it does not.
+    repeatable_until: float | None = None
+    # Whether an earlier attempt may have sent it already.
+    in_doubt: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class OutboxDecision:
+    """A step with its reason; `pause` is set for RETRY alone, in seconds."""
+
+    step: OutboxStep
+    rule: str
+    sentence: str
+    pause: float = 0.0
+
+
+def decide(attempt: Attempt, limits: RetryLimits, chance: float) -> OutboxDecision:
+    """Decide what becomes of an action after an attempt; `chance` from 0 to 1 is the jitter.
+
+    An action expires only after an attempt, so a clock that jumps ahead costs no attempt. A refusal
+    says nothing of an earlier attempt whose outcome is unknown.
+    """
+    result = attempt.result
+    if result.success:
+        return OutboxDecision(OutboxStep.SENT, "outbox.sent", "the platform took it")
+    outcome = result.outcome
+    if outcome is None and result.retry_after is not None:
+        outcome = Outcome.RETRYABLE
+    if outcome in (None, Outcome.PERMANENT):
+        if attempt.in_doubt:
+            sentence = f"an earlier attempt had no answer, and now: {_reason(result)}"
+            return OutboxDecision(OutboxStep.UNKNOWN, "outbox.unknown", sentence)
+        return OutboxDecision(OutboxStep.REFUSED, "outbox.refused", _reason(result))
+    pause = _pause(attempt, limits, chance)
+    is_unknown = outcome is Outcome.UNKNOWN or attempt.in_doubt
+    if is_unknown:
+        until = attempt.repeatable_until
+        if until is None or attempt.now + pause > until:
+            return OutboxDecision(
+                OutboxStep.UNKNOWN,
+                "outbox.unknown",
+                "there was no answer, and a repetition could send it twice",
+            )
+    if attempt.now + pause - attempt.taken_at > limits.expire_after:
+        if is_unknown:
+            sentence = "there was no answer until its time was over"
+            return OutboxDecision(OutboxStep.UNKNOWN, "outbox.unknown", sentence)
+        sentence = f"it could not be sent in time: {_reason(result)}"
+        return OutboxDecision(OutboxStep.EXPIRED, "outbox.expired", sentence)
+    return OutboxDecision(OutboxStep.RETRY, "outbox.retry", _reason(result), pause)
+
+
+def is_due(due_at: float, now: float) -> bool:
+    """Whether the next attempt may be made; also when the clock was set back meanwhile."""
+    return due_at <= now or due_at - now > LONGEST_PAUSE
+
+
+def _pause(attempt: Attempt, limits: RetryLimits, chance: float) -> float:
+    pause = backoff(
+        attempt.count - 1, chance, first=limits.first_pause, longest=limits.longest_pause
+    )
+    asked = attempt.result.retry_after or 0.0
+    return min(max(pause, asked + asked * min(max(chance, 0.0), 1.0) / 10), LONGEST_PAUSE)
+
+
+def _reason(result: Result) -> str:
+    return result.error or "the platform gave no reason"
+
+
+_LONGEST_EDIT_PAUSE: Final = 60.0
+_LIMITED: Final = re.compile(r"rate.?limit|too many requests|\b429\b|retry.?after", re.IGNORECASE)
+_SECONDS: Final = re.compile(r"retry.?after\D{0,5}(\d{1,6}(?:\.\d{1,6})?)", re.IGNORECASE)
+
+
+def is_rate_limited(result: Result) -> bool:
+    """Whether a platform refused an action because of a rate limit, by number or by text."""
+    if result.success:
+        return False
+    # Other connectors set no number and say it in the text alone.
+    return result.retry_after is not None or _LIMITED.search(result.error or "") is not None
+
+
+def wait_asked(result: Result) -> float:
+    """Seconds that a rate limit asks to wait; 0 where it names none."""
+    if result.retry_after is not None:
+        return result.retry_after
+    named = _SECONDS.search(result.error or "")
+    return float(named[1]) if named else 0.0
+
+
+class Pace:
+    """When the next change is due; at least `pause` seconds lie between two changes."""
+
+    def __init__(self, pause: float) -> None:
+        self._least = pause
+        self._pause = pause
+        self._due = 0.0
+
+    def wait(self, now: float) -> float:
+        """Seconds to wait before the next change."""
+        return max(0.0, self._due - now)
+
+    def record(self, result: Result, now: float) -> None:
+        """Adapt the pause to the result of a change."""
+        if is_rate_limited(result):
+            self._pause = min(max(2 * self._pause, 1.0), _LONGEST_EDIT_PAUSE)
+            self._due = now + max(self._pause, min(wait_asked(result), _LONGEST_EDIT_PAUSE))
+        else:
+            self._pause = max(self._least, self._pause / 2)
+            self._due = now + self._pause

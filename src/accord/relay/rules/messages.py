@@ -8,6 +8,7 @@ component. `SessionRules` are what one gateway has declared about its keys.
 import base64
 import binascii
 import re
+from collections.abc import Mapping
 from dataclasses import asdict, dataclass, replace
 from enum import Enum
 from typing import Any, Final, Literal, Self, get_args
@@ -66,6 +67,7 @@ _WHEN_SET: Final = (
     "parent_chat_id",
     "message_id",
     "prospective_thread_id",
+    "profile",
 )
 
 
@@ -79,6 +81,8 @@ class SessionSource:
         parent_chat_id: The channel, where `chat_id` is a thread in it.
         message_id: The message that triggered the event.
         prospective_thread_id: The thread into which the answer will be moved.
+        profile: Which of several agents in one gateway shall take it: the one that answered last in
+            the chat. It is a hint inside one instance and decides nothing else.
     """
 
     platform: str = GENERIC_PLATFORM
@@ -95,6 +99,7 @@ class SessionSource:
     parent_chat_id: str | None = None
     message_id: str | None = None
     prospective_thread_id: str | None = None
+    profile: str | None = None
 
     @property
     def is_dm(self) -> bool:
@@ -106,12 +111,14 @@ class SessionSource:
         """Read the wire form; unknown members, `guild_id` among them, are ignored."""
         payload = members.payload(value, "a source")
         text = members.optional_text
-        return cls(
+        found = cls(
             text(payload, "platform") or GENERIC_PLATFORM,
             members.text(payload, "chat_id", ""),
             text(payload, "chat_type") or "dm",
-            *(text(payload, name) for name in (*_ALWAYS[3:], *_WHEN_SET)),
+            *(text(payload, name) for name in (*_ALWAYS[3:], *_WHEN_SET[:-1])),
         )
+        profile = find_profile(payload)
+        return found if profile is None else replace(found, profile=profile)
 
     def to_dict(self) -> dict[str, Any]:
         """The wire form: eight members always, the others if set."""
@@ -163,6 +170,16 @@ def read_profile(value: Any) -> str | None:
     if not isinstance(value, str) or not _PROFILE.fullmatch(value):
         raise bad("expected a name of letters, digits, dots and dashes", where="/profile")
     return value
+
+
+def find_profile(metadata: Mapping[str, Any]) -> str | None:
+    """The profile that a source, a forward or an action names; None for the default and nonsense.
+
+    It is a hint, for which nothing is refused.
+    """
+    named = metadata.get("profile")
+    is_name = isinstance(named, str) and named != "default" and _PROFILE.fullmatch(named)
+    return named if is_name else None
 
 
 def session_key(
@@ -243,7 +260,7 @@ class SessionRules:
         Those gateways do not say their revision. A profile named `main` has no other key: in the
         older form it would be the key of the default profile's session.
         """
-        if self.dialect == "scoped" or self.profile == "main":
+        if self.dialect == "scoped" or "main" in (self.profile, source.profile):
             return (self.key(source),)
         forms = sorted(_FORMS, key=lambda form: form != self.form)
         sources = [source]
@@ -257,7 +274,7 @@ class SessionRules:
             dialect=self.dialect,
             group_sessions_per_user=self.group_sessions_per_user,
             thread_sessions_per_user=self.thread_sessions_per_user,
-            profile=self.profile,
+            profile=source.profile or self.profile,
             form=form,
         )
 
@@ -398,6 +415,8 @@ class PassthroughForward:
     path: str = ""
     headers: tuple[tuple[str, str], ...] = ()
     body: bytes = b""
+    # As that of a source.
+    profile: str | None = None
 
     @classmethod
     def from_dict(cls, value: Any) -> Self:
@@ -414,11 +433,12 @@ class PassthroughForward:
             members.text(payload, "path", ""),
             _headers(payload.get("headers")),
             body,
+            find_profile(payload),
         )
 
     def to_dict(self) -> dict[str, Any]:
-        """The wire form."""
-        return {
+        """The wire form; `profile` only if it is set."""
+        written = {
             "platform": self.platform,
             "botId": self.bot_id,
             "method": self.method,
@@ -426,6 +446,7 @@ class PassthroughForward:
             "headers": [list(header) for header in self.headers],
             "bodyB64": base64.b64encode(self.body).decode("ascii"),
         }
+        return written if self.profile is None else written | {"profile": self.profile}
 
 
 def interaction_event(forward: PassthroughForward) -> MessageEvent | None:
@@ -450,6 +471,7 @@ def interaction_event(forward: PassthroughForward) -> MessageEvent | None:
             user_name=members.optional_text(user, "username"),
             scope_id=scope,
             message_id=members.optional_text(payload, "id"),
+            profile=forward.profile,
         )
     except (canonical.CanonicalError, RelayError):
         return None

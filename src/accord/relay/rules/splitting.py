@@ -248,3 +248,39 @@ class _Cutter:
         whole = measure(block.opening, self._unit) + 2 + len(block.fence)
         bare = 2 * len(block.fence) + 2
         return whole <= self._limit and 2 * max(bare, block.after - block.end) <= self._limit
+
+
+_PARAGRAPH: Final = re.compile(r"\n[ \t]*\n\s*")
+# Chinese and Japanese sentences end without white space.
+_SENTENCE: Final = re.compile("[.!?\u2026][\"'\u201d\u2019)\\]]*\\s+|[\u3002\uff01\uff1f]|\n")
+SHORT_SEGMENT: Final = 160
+"""Paragraphs are gathered until they are this long together."""
+LONG_SEGMENT: Final = 1200
+"""A paragraph that is longer is cut after a sentence."""
+
+
+def complete_length(text: str) -> int:
+    """How much of a growing text, from its start, can be sent as a message of its own."""
+    # A block without its closing line may go on.
+    fenced = [
+        (block.begin, block.after if block.end < block.after else len(text) + 1)
+        for block in code_blocks(text)
+    ]
+    end = _last_outside([match.end() for match in _PARAGRAPH.finditer(text)], fenced)
+    if end >= SHORT_SEGMENT:
+        return end
+    if len(text) < LONG_SEGMENT:
+        return 0
+    end = _last_outside([match.end() for match in _SENTENCE.finditer(text)], fenced)
+    return end if end >= SHORT_SEGMENT else 0
+
+
+def _last_outside(ends: list[int], fenced: list[tuple[int, int]]) -> int:
+    """The last end that is in no code block, or 0; both lists are in order."""
+    block = len(fenced) - 1
+    for end in reversed(ends):
+        while block >= 0 and fenced[block][0] >= end:
+            block -= 1
+        if block < 0 or end >= fenced[block][1]:
+            return end
+    return 0

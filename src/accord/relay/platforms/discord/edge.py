@@ -59,7 +59,7 @@ _CHANGED: Final = frozenset({"CHANNEL_CREATE", "CHANNEL_UPDATE", "THREAD_CREATE"
 _GONE: Final = frozenset({"CHANNEL_DELETE", "THREAD_DELETE"})
 _OF_VISIBILITY: Final = ("GUILD_ROLE_", "GUILD_MEMBER_", "GUILD_UPDATE", "GUILD_DELETE", "THREAD_")
 _OF_CHATS: Final = frozenset({"MESSAGE_CREATE", "INTERACTION_CREATE"})
-_WHOLE: Final = frozenset({"READY", "GUILD_CREATE"}) | _GONE
+_OF_GUILDS: Final = frozenset({"GUILD_CREATE"}) | _GONE
 _ANEW_SECONDS: Final = 1.0
 """The documentation asks for one to five seconds before a new session."""
 _PATIENT_DIALS: Final = 4
@@ -113,6 +113,8 @@ class DispatchHandler:
     chance: Callable[[], float]  # from 0 to 1; spreads retries and the pauses between connections
     shard: Shard = field(default_factory=Shard)
     places: ChatCache = field(default_factory=ChatCache)
+    # The newest missed message that was read, by the dispatch for which it was.
+    _read: dict[int, int] = field(default_factory=dict)
 
     async def take(self, happened: Dispatch) -> None:
         """Handle one dispatch; a malformed one is skipped."""
@@ -126,11 +128,21 @@ class DispatchHandler:
         elif name == "READY":
             await self._ready(data, happened.seq)
         elif name == "GUILD_CREATE":
-            await self._guild(data)
+            await self._guild(data, happened.seq)
         elif name == "INTERACTION_CREATE":
             await ingest_and_defer(data, self.bot_id, self.context, self.rest, self.clock)
         else:
             self._change(name, data)
+
+    def passed(self, dispatch: Dispatch) -> None:
+        """Move the checkpoint: this dispatch and all before it are handled."""
+        number = _message_id(dispatch.data) if dispatch.name == "MESSAGE_CREATE" else None
+        if number is not None:
+            self.checkpoint.passed(int(number))
+        if (newest := self._read.pop(dispatch.seq, None)) is not None:
+            self.checkpoint.passed(newest)
+        if self.checkpoint.session is not None:
+            self.checkpoint.session = replace(self.checkpoint.session, seq=dispatch.seq)
 
     async def _ready(self, data: Mapping[str, Any], seq: int) -> None:
         match data:
@@ -153,6 +165,7 @@ class DispatchHandler:
         named = listed if isinstance(listed, list) else []
         guilds = [each.get("id") for each in named if isinstance(each, dict)]
         known = {each for each in guilds if is_snowflake(each)}
+        self._read.clear()
         self.checkpoint.began(GatewaySession(name, url, seq), known, self.clock.now())
         self.places.clear()
         self.lookup.forget()
@@ -160,9 +173,9 @@ class DispatchHandler:
         self.context.ready()
         # Direct messages are the first shard's.
         directs = self.checkpoint.seen_in(None) if self.shard.number == 0 else []
-        await self._catch_up_all(directs, None, 0)
+        await self._catch_up_all(directs, None, 0, seq)
 
-    async def _guild(self, data: Mapping[str, Any]) -> None:
+    async def _guild(self, data: Mapping[str, Any], seq: int) -> None:
         guild_id = data.get("id")
         if not is_snowflake(guild_id):
             return
@@ -177,11 +190,11 @@ class DispatchHandler:
         listed = {place.id for place in places}
         others = [each for each in self.checkpoint.seen_in(guild_id) if each not in listed]
         visible = (each for each in places if each.id not in unseen)
-        await self._catch_up_all([*visible, *others], guild_id, joined)
+        await self._catch_up_all([*visible, *others], guild_id, joined, seq)
         self.checkpoint.caught_up(guild_id)
 
     async def _catch_up_all(
-        self, channels: Sequence[DiscordChat | str], guild_id: str | None, joined: int
+        self, channels: Sequence[DiscordChat | str], guild_id: str | None, joined: int, seq: int
     ) -> None:
         """Read channels at the same time, each in its own order; those without a place by id."""
         turns = asyncio.Semaphore(self.settings.catch_up_channels)
@@ -190,7 +203,8 @@ class DispatchHandler:
             async with turns:
                 if isinstance(channel, str):
                     channel = await self._place(channel, guild_id)
-                await self._catch_up(channel, joined)
+                newest = await self._catch_up(channel, joined)
+                self._read[seq] = max(newest, self._read.get(seq, 0))
 
         try:
             async with asyncio.TaskGroup() as group:
@@ -245,13 +259,14 @@ class DispatchHandler:
             self.places.put(place)
         return place
 
-    async def _catch_up(self, place: DiscordChat, joined: int) -> None:
-        """Read the messages of a channel that were missed."""
+    async def _catch_up(self, place: DiscordChat, joined: int) -> int:
+        """Read the messages of a channel that were missed; the id of the newest, or 0."""
         since = self.clock.now() - self.settings.backfill_hours * 3600
         oldest = max(joined, permissions.snowflake_before(since))
         after = self.checkpoint.after(place.id, oldest)
         if after is None or (place.guild_id is not None and place.latest <= after):
-            return
+            return 0
+        newest = 0
         while True:
             query = {"after": str(after), "limit": str(self.settings.catch_up_page)}
             answer = await self._patiently("/channels/{}/messages", place.id, query=query)
@@ -259,14 +274,13 @@ class DispatchHandler:
                 _log.info("a channel cannot be read", channel=place.id, reason=answer.reason)
                 if answer.status in _NOT_OURS:
                     self.checkpoint.forget(place.id)
-                return
+                return newest
             page = sorted(_numbered(answer.body, after), key=lambda each: each[0])
             for number, message in page:
                 await self._hand_on(message, place)
-                self.checkpoint.passed(str(number))
-                after = number
+                newest = after = number
             if len(answer.body) < self.settings.catch_up_page or not page:
-                return
+                return newest
 
     async def _patiently(self, template: str, *parameters: str, **options: Any) -> DiscordResponse:
         """Retry until there is an answer, so that later messages do not overtake it."""
@@ -312,16 +326,19 @@ def _message_id(message: Any) -> str | None:
 @dataclass(eq=False, slots=True)
 class _StartedDispatch:
     dispatch: Dispatch
-    is_done: bool = False
+    guild: str | None = None
+    # Done when it is handled; an error ends the task group instead.
+    done: asyncio.Event = field(default_factory=asyncio.Event)
 
 
 @dataclass(eq=False)
 class DispatchLanes:
     """Handles dispatches of different chats at the same time, and those of one chat in order.
 
-    `passed` is called for each dispatch once it and all before it are handled, in their order. A
-    new session and a whole guild wait for everything before them, and everything after them waits.
-    An error of one ends the task group.
+    `passed` is called for each dispatch once it and all before it are handled, in their order. What
+    concerns a guild as a whole waits for everything of this guild before it, and what comes after
+    it in this guild waits for it. A new session waits for everything before it, and everything
+    after it waits. An error of one ends the task group.
     """
 
     handler: DispatchHandler
@@ -330,6 +347,12 @@ class DispatchLanes:
     _order: deque[_StartedDispatch] = field(default_factory=deque)
     _turns: KeyedLock = field(default_factory=KeyedLock)
     _moved: asyncio.Event = field(default_factory=asyncio.Event)
+    # What concerns a guild as a whole and is not done, by guild: the last of each.
+    _whole: dict[str, _StartedDispatch] = field(default_factory=dict)
+    _guilds_at_once: asyncio.Semaphore = field(init=False)
+
+    def __post_init__(self) -> None:
+        self._guilds_at_once = asyncio.Semaphore(self.handler.settings.catch_up_guilds)
 
     @property
     def is_busy(self) -> bool:
@@ -338,31 +361,61 @@ class DispatchLanes:
 
     async def take(self, dispatch: Dispatch) -> None:
         """Begin to handle a dispatch; returns when the next may come."""
-        chat = _chat_of(dispatch)
         most = self.handler.settings.dispatches
-        await self._until_fewer_than(1 if dispatch.name in _WHOLE else most)
-        started = _StartedDispatch(dispatch)
-        self._order.append(started)
-        if chat is None:
-            await self._handle(started)
+        await self._until_fewer_than(1 if dispatch.name == "READY" else most)
+        started = _StartedDispatch(dispatch, _guild_of(dispatch))
+        if started.guild is not None and dispatch.name in _OF_GUILDS:
+            before = [each for each in self._order if each.guild == started.guild]
+            self._whole[started.guild] = started
+            self.group.create_task(self._after(started, before))
+        elif (chat := _chat_of(dispatch)) is not None:
+            whole = self._whole.get(started.guild or "")
+            self.group.create_task(self._in_turn(started, self._turns.turn(chat), whole))
         else:
-            self.group.create_task(self._in_turn(started, self._turns.turn(chat)))
+            self._order.append(started)
+            await self._handle(started)
+            return
+        self._order.append(started)
 
     async def _until_fewer_than(self, limit: int) -> None:
         while len(self._order) >= limit:
             self._moved.clear()
             await self._moved.wait()
 
-    async def _in_turn(self, started: _StartedDispatch, turn: LockTurn) -> None:
+    async def _after(self, started: _StartedDispatch, before: Sequence[_StartedDispatch]) -> None:
+        for each in before:
+            await each.done.wait()
+        if started.dispatch.name == "GUILD_CREATE":
+            async with self._guilds_at_once:
+                await self._handle(started)
+        else:
+            await self._handle(started)
+
+    async def _in_turn(
+        self, started: _StartedDispatch, turn: LockTurn, whole: _StartedDispatch | None
+    ) -> None:
         async with turn:
+            if whole is not None:
+                await whole.done.wait()
             await self._handle(started)
 
     async def _handle(self, started: _StartedDispatch) -> None:
         await self.handler.take(started.dispatch)
-        started.is_done = True
-        while self._order and self._order[0].is_done:
+        started.done.set()
+        if started.guild is not None and self._whole.get(started.guild) is started:
+            del self._whole[started.guild]
+        while self._order and self._order[0].done.is_set():
             self.passed(self._order.popleft().dispatch)
         self._moved.set()
+
+
+def _guild_of(dispatch: Dispatch) -> str | None:
+    """The guild that a dispatch is about, or in whose chat it is; None for anything else."""
+    if not isinstance(dispatch.data, dict):
+        return None
+    name = "id" if dispatch.name == "GUILD_CREATE" else "guild_id"
+    guild_id = dispatch.data.get(name)
+    return guild_id if is_snowflake(guild_id) else None
 
 
 def _chat_of(dispatch: Dispatch) -> str | None:
@@ -463,14 +516,8 @@ class GatewayListener:
                 await self._keep()
 
     def _passed(self, dispatch: Dispatch) -> None:
-        """Move the checkpoint: this dispatch and all before it are handled."""
-        checkpoint = self.handler.checkpoint
-        number = _message_id(dispatch.data) if dispatch.name == "MESSAGE_CREATE" else None
-        if number is not None:
-            checkpoint.passed(number)
-        if checkpoint.session is not None:
-            checkpoint.session = replace(checkpoint.session, seq=dispatch.seq)
-            self._is_dirty = True
+        self.handler.passed(dispatch)
+        self._is_dirty = self._is_dirty or self.handler.checkpoint.session is not None
 
     async def _keep(self) -> None:
         if self._is_dirty:

@@ -17,9 +17,13 @@ from accord.relay.platforms.telegram.events import (
     stale_chat,
     update_inbound,
 )
-from accord.relay.platforms.telegram.platform import DESCRIPTOR, TelegramPlatform, open_telegram
+from accord.relay.platforms.telegram.platform import (
+    DESCRIPTOR,
+    TelegramPlatform,
+    TelegramSender,
+    open_telegram,
+)
 from accord.relay.platforms.telegram.rules import BotUser, escape_markdown, render_markdown
-from accord.relay.platforms.telegram.sender import TelegramSender
 
 __all__ = [
     "DESCRIPTOR",

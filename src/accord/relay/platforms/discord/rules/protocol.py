@@ -244,9 +244,9 @@ class Checkpoint:
         while len(self._seen) > _MOST_CHANNELS:
             self._seen.popitem(last=False)
 
-    def passed(self, message_id: str) -> None:
+    def passed(self, message_id: int) -> None:
         """Note that a message and everything that came before it were handled."""
-        self._newest = max(self._newest, int(message_id))
+        self._newest = max(self._newest, message_id)
 
     def after(self, channel_id: str, oldest: int) -> int | None:
         """The id after which to read a channel, `oldest` at least; None to read nothing."""

@@ -1,0 +1,266 @@
+"""The TypeScript client against a whole authority and real services, in Node and in a browser."""
+
+import asyncio
+import copy
+import json
+import os
+import signal
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from pathlib import Path
+from typing import Any
+from urllib.parse import parse_qs, urlsplit
+
+import pytest
+from examples import shop
+from filelock import FileLock
+from tests.conformance.client_vectors import FILE
+from tests.fabric.fabric_station import Station, station
+from tests.fabric.typescript import stall
+from tests.fabric.typescript_build import FABRIC, ROOT, Driver, Workshop
+
+from accord.authority.rules import Compatibility, DeploymentKind
+from accord.contracts.authoring import Contract
+from accord.fabric import Request, Service
+from accord.kernel import base64url, canonical
+from accord.kernel.signing import SigningKey
+from accord.testing import HarnessError, nodejs
+from accord.testing.browser import Chromium
+from accord.testing.processes import Child, python_child
+
+pytestmark = [pytest.mark.slow, pytest.mark.xdist_group("typescript")]
+
+
+def shopper() -> Contract:
+    contract = Contract("shopper@v1", display_name="Shopper", description="Buys.", kind="app")
+    sells, counts = shop.service.contract.manifest(), stall.service.contract.manifest()
+    contract.uses(
+        "shop", "shop@v1", rpc=["Shop.Buy"], operations=["Shop.Show"], subscribe=["Shop.Sold"]
+    )
+    contract.uses(
+        "stall", "stall@v1", rpc=counts["rpc"], operations=["Stall.Walk"], feeds=counts["feeds"]
+    )
+    contract.schema(
+        "Prefs",
+        {"type": "object", "properties": {"color": {"type": "string"}}, "required": ["color"]},
+    )
+    contract.state("prefs", "Prefs", kind="map")
+    assert set(sells["rpc"]) == {"Shop.Buy"}
+    return contract
+
+
+@pytest.fixture(scope="session")
+def npm(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """What the lock of the client names, in pytest's own cache."""
+    cache: pytest.Cache | None = getattr(request.config, "cache", None)
+    home = cache.mkdir("accord-typescript") if cache else tmp_path_factory.mktemp("typescript")
+    try:
+        with FileLock(home.with_suffix(".lock")):
+            return nodejs.install_packages(
+                (FABRIC / "package.json").read_bytes(),
+                home,
+                lock=(FABRIC / "package-lock.json").read_bytes(),
+            )
+    except HarnessError as error:
+        pytest.skip(f"no compiler: {error}")
+
+
+@pytest.fixture(scope="module")
+def workshop(npm: Path, tmp_path_factory: pytest.TempPathFactory) -> Workshop:
+    made = Workshop(tmp_path_factory.mktemp("workshop") / "all", npm)
+    made.lint(FABRIC / "src")
+    services = (shop.service, stall.service)
+    made.add([*(each.contract.manifest() for each in services), shopper().manifest()])
+    made.programs("scenario.ts", "node.ts", "browser.ts")
+    return made
+
+
+@pytest.fixture
+async def house(tmp_path: Path) -> AsyncIterator[Station]:
+    async with station(tmp_path) as house:
+        yield house
+
+
+@pytest.fixture(params=["node", "browser"])
+async def perform(
+    request: pytest.FixtureRequest, workshop: Workshop, chromium: Chromium
+) -> AsyncIterator[Driver]:
+    opened = workshop.in_node() if request.param == "node" else workshop.in_browser(chromium)
+    async with opened as perform:
+        yield perform
+
+
+async def enter(perform: Driver, house: Station) -> None:
+    """Log in: a person consents on the authority's page."""
+    person = await house.identities.people.add("ada")
+    begun = await perform("login", authority=house.url)
+    assert begun["refused"] == "BootstrapError"
+    login = await house.identities.login_flows.find(begun["login"]["id"])
+    review = await house.identities.login_flows.review(login, person)
+    assert not review.settled
+    back = await house.identities.login_flows.approve(login, person)
+    flow = parse_qs(urlsplit(back).query)["flowId"][0]
+    assert len((await perform("bind", authority=house.url, flow=flow))["key"]) == 43
+
+
+@asynccontextmanager
+async def stall_process(house: Station, key: SigningKey) -> AsyncIterator[Child]:
+    program = "tests.fabric.typescript.stall"
+    seed = base64url.encode(key.seed)
+    with python_child("-m", program, house.url, seed, env={"PYTHONPATH": str(ROOT)}) as child:
+        assert await line(child) == "ready"
+        yield child
+
+
+async def line(child: Child) -> str:
+    """The next line of a process; meanwhile the authority answers in this one."""
+    return await asyncio.to_thread(child.read_line)
+
+
+@asynccontextmanager
+async def serving(house: Station, *services: Any) -> AsyncIterator[None]:
+    opened = []
+    try:
+        for service in services:
+            name = service.contract.id.partition("@")[0]
+            key = await house.deploy(name, service.contract)
+            connected = service(key=key, authority=house.url).connect()
+            await connected.__aenter__()
+            opened.append(connected)
+        yield
+    finally:
+        for connected in reversed(opened):
+            await connected.__aexit__(None, None, None)
+
+
+async def test_every_surface_is_called(house: Station, perform: Driver) -> None:
+    async with serving(house, shop.service, stall.service):
+        await enter(perform, house)
+        await perform("listen")
+        assert await perform("buy", name="ladder", count=2) == {"left": 8}
+        assert await perform("heard") == {"count": 2, "name": "ladder"}
+        errors = await perform("errors")
+        assert errors["soldOut"]["left"] == 8
+        assert errors["soldOut"]["message"] == "There is not enough of it"
+        assert [issue["path"] for issue in errors["wrong"]][-1] == "/count"
+        assert errors["remote"] == [
+            {"path": "/name", "message": errors["remote"][0]["message"]},
+        ]
+        assert errors["forbidden"] == "UnauthorizedError"
+        assert await perform("upload", size=600_000) == {"stored": 600_000, "answered": 600_000}
+        assert await perform("state") == {
+            "revision": True,
+            "conflict": True,
+            "entries": ["door: dark red"],
+            "gone": True,
+            "none": True,
+        }
+        assert await perform("feed") == [0, 1, 2]
+        assert await perform("download") == {
+            "size": len(stall.BYTES),
+            "sum": sum(stall.BYTES),
+        }
+        await perform("start")
+        assert await perform("signal", n=4) == 1
+        assert await perform("result") == {"output": {"n": 5}, "rising": True}
+        cancelled = await perform("cancel")
+        assert cancelled["state"] == "cancelled"
+        assert (await perform("close"))["type"] == "UnavailableError"
+
+
+async def test_a_killed_service_and_a_killed_server_come_back(
+    house: Station, perform: Driver
+) -> None:
+    key = await house.deploy("stall", stall.service.contract)
+    other = await house.instance("stall", "two")
+    async with serving(house, shop.service):
+        async with stall_process(house, key) as first:
+            await enter(perform, house)
+            await perform("listen")
+            assert await perform("double", n=1) == {"n": 2}
+            await perform("start")
+            assert await line(first) == "begun"
+            first.kill()
+        assert (await perform("fail", name="Stall.Double", payload={"n": 1}))["type"] in (
+            "UnavailableError",
+            "DeadlineError",
+        )
+        async with stall_process(house, other) as second:
+            # The operation of the killed instance is taken over, and ends here.
+            assert await line(second) == "begun"
+            await perform("signal", n=6)
+            assert await perform("result") == {"output": {"n": 7}, "rising": True}
+            pid = house.server.pid
+            assert pid is not None
+            asking = asyncio.create_task(perform("insist", n=21))
+            os.kill(pid, signal.SIGKILL)
+            assert (await asking)["answer"] == {"n": 42}
+            assert (await perform("insist", n=4))["answer"] == {"n": 8}
+        while True:
+            try:
+                assert await perform("buy", name="ladder", count=1) == {"left": 9}
+                break
+            except AssertionError:
+                await asyncio.sleep(0.2)
+        # The subscription came back with the connection.
+        assert await perform("heard") == {"count": 1, "name": "ladder"}
+
+
+def test_both_languages_give_the_answers_of_the_vectors(workshop: Workshop) -> None:
+    workshop.programs("conformance.ts")
+    vectors = json.loads(FILE.read_bytes())
+    given = workshop.folder / "given.json"
+    given.write_text(json.dumps(vectors["given"]))
+    computed = json.loads(workshop.node("built/conformance.js", given))
+    for kind, expected in vectors["answers"].items():
+        assert computed[kind] == expected, kind
+
+
+def grown() -> dict[str, Any]:
+    """A later version of the stall: more members, and one more RPC."""
+    manifest = copy.deepcopy(stall.service.contract.manifest())
+    manifest["schemas"]["Step"]["properties"]["unit"] = {"type": "string"}
+    manifest["rpc"]["Stall.Halve"] = {
+        **manifest["rpc"]["Stall.Double"],
+        "subject": "rpc.v1.Stall.Halve",
+    }
+    return manifest
+
+
+async def test_old_clients_call_new_services_and_new_clients_old_ones(
+    house: Station, npm: Path, tmp_path: Path
+) -> None:
+    old, new = stall.service.contract.manifest(), grown()
+    folders = {}
+    for name, manifest in (("old", old), ("new", new)):
+        folders[name] = Workshop(tmp_path / name, npm)
+        folders[name].add([manifest, shop.service.contract.manifest(), shopper().manifest()])
+        folders[name].programs("scenario.ts", "node.ts")
+    await house.authority.deployments.create("stall", DeploymentKind.SERVICE, Compatibility.STRICT)
+    plan = await house.authority.plans.propose("stall", canonical.encode(new), "operator")
+    assert plan is not None
+    await house.authority.plans.accept(plan.id, "operator")
+    key = await house.instance("stall", "one")
+    service = Service(new, partial=True, key=key, authority=house.url)
+
+    @service.rpc("Stall.Double")
+    async def double(_request: Request, step: Any) -> Any:
+        return {"n": step["n"] * 2, "unit": step.get("unit", "metre")}
+
+    async with (
+        serving(house, shop.service),
+        service.connect(),
+        folders["old"].in_node() as perform,
+    ):
+        await enter(perform, house)
+        assert await perform("double", n=3) == {"n": 6, "unit": "metre"}
+        await perform("close")
+    async with (
+        station(tmp_path / "other") as other,
+        serving(other, shop.service, stall.service),
+        folders["new"].in_node() as perform,
+    ):
+        await enter(perform, other)
+        assert await perform("double", n=3) == {"n": 6}
+        answer = await perform("fail", name="Stall.Halve", payload={"n": 4})
+        assert answer["type"] == "UnauthorizedError"

@@ -1,0 +1,5 @@
+/** Lets the page do steps. */
+
+import { perform } from "./scenario.js";
+
+Object.assign(globalThis, { perform });
