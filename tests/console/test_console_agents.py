@@ -73,7 +73,7 @@ async def test_every_message_tells_who_got_it_and_why(relay: Relay) -> None:
         why = (await browser.get("agents/why?event=yes")).text
         assert "Delivered to echo" in why
         for layer in ("origin", "tenant", "candidates", "authority", "visibility", "relevance"):
-            assert f'<th scope="row">{layer}</th>' in why
+            assert f"<strong>{layer}</strong>" in why
         none = (await browser.get("agents/why?event=no")).text
         assert "Delivered to nobody" in none
         assert EVIL not in none

@@ -103,6 +103,22 @@ async def test_home_accepts_a_plan_that_nobody_fails_on_and_only_shows_one_that_
             assert "All is well" in done.text
 
 
+async def test_the_first_steps_count_what_was_done_and_end_with_an_answered_question(
+    tmp_path: Path,
+) -> None:
+    async with opened(tmp_path / "home", founded=False) as found, found.inside() as browser:
+        assert "First steps: 0 of 5" in (await browser.get("")).text
+        await browser.send("home/found", {"name": "Our street"})
+        await browser.send("market/post", POST)
+        water = ("water.md", b"Rain water must be boiled for five minutes.", "text/markdown")
+        given = {"corpus": "library", "title": "Water", "licence": "CC0-1.0"}
+        await browser.send("files/add", given, files={"file": water})
+        assert "First steps: 3 of 5" in (await browser.get("")).text
+        shown = await browser.send("ask/ask", {"q": "How long must rain water be boiled"})
+        await browser.get(f"ask/whole?c={shown.url.params['c']}")
+        assert "First steps" not in (await browser.get("")).text
+
+
 async def test_home_withdraws_an_invite_that_nobody_has_redeemed(tmp_path: Path) -> None:
     async with opened(tmp_path / "home") as found, found.inside() as browser:
         stranger = SigningKey.generate().id

@@ -1,10 +1,11 @@
 """Who comes into the console, by which way, and for how long."""
 
 import asyncio
+import re
 from pathlib import Path
 
 import httpx
-from tests.console.consoles import ADDRESS, Opened, opened, with_url
+from tests.console.consoles import ADDRESS, Opened, opened, with_parts, with_url
 
 from accord.console import Tickets
 from accord.console.sessions import COOKIE, LINK_SECONDS
@@ -166,3 +167,43 @@ async def test_a_name_that_is_not_ours_is_refused(tmp_path: Path) -> None:
             assert "Our street" not in refused.text
         for host in ("localhost:7070", "127.0.0.1", "[::1]:7070", "LOCALHOST"):
             assert (await browser.http.get("/console/", headers={"host": host})).status_code == 200
+
+
+async def test_an_operator_sees_the_sessions_and_ends_one(tmp_path: Path) -> None:
+    async with opened(tmp_path / "home") as found, found.inside() as one, found.inside() as two:
+        shown = (await one.get("settings")).text
+        assert shown.count("End the session") == 2
+        ids = re.findall(r'name="session" value="([0-9a-f]+)"', shown)
+        mine = re.findall(r"(console [0-9a-f]{8}) <span", shown)
+        [other] = [each for each in ids if f"console {each[:8]}" not in mine]
+        assert "has ended" in (await one.send("settings/end", {"session": other})).text
+        assert (await two.get("settings")).status_code == 303
+        assert (await one.get("settings")).status_code == 200
+        for wrong in (other, "../links/x", "*", ""):
+            refused = await one.send("settings/end", {"session": wrong})
+            assert refused.status_code in (400, 404)
+
+
+async def test_the_audit_is_filtered_by_plane_and_words(tmp_path: Path) -> None:
+    acts = [
+        {"at": "2026-01-01T00:00:00Z", "what": what, "plane": plane, "who": "ann"}
+        | {"about": "x", "why": "", "result": "done"}
+        for plane, what in (("relay", "token.minted"), ("authority", "plan.accepted"))
+    ]
+
+    async def audit(_most: int) -> list[dict[str, str]]:
+        return acts
+
+    async with (
+        opened(tmp_path / "home") as found,
+        with_parts(found, audit=audit).inside() as browser,
+    ):
+        for query, shown in (
+            ("", ("token.minted", "plan.accepted")),
+            ("plane=relay", ("token.minted",)),
+            ("about=Plan+ann", ("plan.accepted",)),
+            ("about=nobody", ()),
+        ):
+            page = (await browser.get(f"log?{query}")).text
+            names = [each["what"] for each in acts if each["what"] in page]
+            assert sorted(names) == sorted(shown), query

@@ -19,7 +19,7 @@ pytestmark = pytest.mark.slow
 
 LONG = "01ARZ3NDEKTSV4RRFFQ69G5FAV" * 3
 WITH_TABLES = {
-    *("home", "files", "members", "agents", "contracts", "registry", "pipeline", "settings", "log")
+    *("files", "members", "agents", "contracts", "registry", "pipeline", "settings", "log")
 }
 
 # A cell is cut off where it reaches out of the region that its table scrolls in, or holds more

@@ -141,6 +141,11 @@ class Console:
         """Keep a sentence for the next page of a session."""
         self._notes[session.id] = sentence
 
+    @property
+    def tickets(self) -> Tickets:
+        """The sessions."""
+        return self._tickets
+
     def chosen(self, session: ConsoleSession) -> str | None:
         """Return the community that a session has chosen."""
         return self._chosen.get(session.id)

@@ -271,6 +271,12 @@ class Conversations:
         if not await self.store.write(lambda connection: _delete(connection, conversation_id)):
             raise _missing(conversation_id)
 
+    async def has_answers(self) -> bool:
+        """Whether any question was answered."""
+        answered = turns.c.state == TurnState.ANSWERED.value
+        wanted = select(turns.c.number).where(answered).limit(1)
+        return await self.store.read(lambda c: c.execute(wanted).first() is not None)
+
     async def stop_all(self) -> None:
         """Mark questions that a process left without an answer as stopped."""
         left = turns.c.state == TurnState.ASKED.value

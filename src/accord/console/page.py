@@ -190,7 +190,12 @@ NEWS: Final = Piece("news")
 
 def session_actor(session: ConsoleSession) -> str:
     """Return the name of a session in journals."""
-    return f"console {session.id[:8]}"
+    return session_name(session.id)
+
+
+def session_name(session_id: str) -> str:
+    """Return the name of a session by its id."""
+    return f"console {session_id[:8]}"
 
 
 @dataclass(frozen=True, slots=True)

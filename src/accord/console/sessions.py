@@ -62,6 +62,15 @@ class ConsoleSession:
     ends_at: float
 
 
+@dataclass(frozen=True, slots=True)
+class ListedSession:
+    """A session as operators see it; times in seconds since the epoch."""
+
+    id: str
+    used_at: float
+    ends_at: float
+
+
 class Tickets:
     """The links and sessions of one home."""
 
@@ -106,6 +115,22 @@ class Tickets:
                 os.utime(file, (now, now))
         csrf = hmac.new(secret.encode(), b"csrf", hashlib.sha256).hexdigest()
         return ConsoleSession(file.name, csrf, ends_at)
+
+    def sessions(self) -> list[ListedSession]:
+        """The valid sessions, the most recently used first."""
+        found = []
+        for file in self._sessions.glob("[0-9a-f]*"):
+            ends_at = self._ends_at(file, self._idle_seconds)
+            with contextlib.suppress(OSError):
+                if ends_at is not None:
+                    found.append(ListedSession(file.name, file.stat().st_mtime, ends_at))
+        return sorted(found, key=lambda each: -each.used_at)
+
+    def end_other(self, session_id: str) -> None:
+        """End a session by its id; `ConsoleError` if there is none."""
+        wanted = [each.id for each in self.sessions() if each.id == session_id]
+        if not wanted or not _remove(self._sessions / wanted[0]):
+            raise ConsoleError("there is no such session", mend="load the page again", status=404)
 
     def end(self, session: ConsoleSession) -> None:
         """End a session."""

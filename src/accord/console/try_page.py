@@ -91,7 +91,7 @@ class TryPage:
         script = next(each for each in assets() if each.name == "console.js")
         self._assets.append(script)
         self._templates = Templates(
-            self._assets, {"station": "development", "pages": (), "home_option": ""}
+            self._assets, {"station": "development", "groups": (), "home_option": ""}
         )
 
     def application(self) -> Starlette:

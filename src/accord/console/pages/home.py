@@ -22,10 +22,11 @@ from accord.console.needs import (
     plane_needs,
     relay_needs,
 )
-from accord.console.page import NEWS, Page, Piece, Visit
+from accord.console.page import NEWS, Page, Piece, Visit, session_name
 from accord.console.plots import Samples, Tile, tiles
 from accord.console.sessions import ConsoleError
 from accord.console.templates import member_names
+from accord.console.tour import Step, first_steps
 from accord.kernel.errors import AccordError
 
 _STEP_SECONDS: Final = 1.0
@@ -39,12 +40,15 @@ async def show(visit: Visit) -> Response:
     drawn: CommunityMap | None = None
     needs = [*plane_needs(visit), *await relay_needs(visit), *await plan_needs(visit)]
     is_alone, own_name = False, ""
+    steps: list[Step] = []
     lost: list[dict[str, Any]] = []
     try:
         async with visit.parts.node.client() as client:
             told = await client.get("/node/v1/status")
         communities, lost = told["communities"], told["lost"]
         is_alone = not communities and not lost
+        if not communities:
+            steps = await first_steps(visit, None, None)
         if communities:
             async with visit.community() as client:
                 community = await client.get("/node/v1/community")
@@ -56,6 +60,7 @@ async def show(visit: Visit) -> Response:
                 members = await client.get("/node/v1/members")
                 names = member_names(members)
                 needs += [*await chat_needs(client, names), *invite_needs(community)]
+                steps = await first_steps(visit, client, community)
                 peers = (await client.get("/node/v1/peers"))["peers"]
                 drawn = community_map(
                     members["members"], peers, client.node_id, told["capabilities"], names
@@ -73,6 +78,7 @@ async def show(visit: Visit) -> Response:
         is_alone=is_alone,
         standing=standing,
         drawn=drawn,
+        steps=steps,
         tiles=await _tiles(visit),
     )
 
@@ -181,6 +187,15 @@ async def show_settings(visit: Visit) -> Response:
     return visit.show(
         "settings.html",
         sections=sections,
+        sessions=[
+            (
+                each,
+                session_name(each.id),
+                int(each.used_at * 1000),
+                int(each.ends_at * 1000),
+            )
+            for each in visit.console.tickets.sessions()
+        ],
         file=parts.settings_file,
         home=parts.home,
         address=parts.address,
@@ -188,4 +203,14 @@ async def show_settings(visit: Visit) -> Response:
     )
 
 
-SETTINGS_PAGE: Final = Page("settings", "Settings", show_settings, group="Station")
+async def end_session(visit: Visit) -> Response:
+    """End a session of another browser, or this one."""
+    ended = visit.form.needed("session", "The session")
+    visit.console.tickets.end_other(ended)
+    await visit.parts.note("console.ended", visit.actor)
+    return visit.done(f"The session {session_name(ended)} has ended; its browser is logged out.")
+
+
+SETTINGS_PAGE: Final = Page(
+    "settings", "Settings", show_settings, acts={"end": end_session}, group="Station"
+)

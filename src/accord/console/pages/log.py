@@ -2,7 +2,7 @@
 
 import asyncio
 import os
-from collections.abc import AsyncGenerator
+from collections.abc import AsyncGenerator, Mapping
 from contextlib import aclosing
 from dataclasses import dataclass
 from pathlib import Path
@@ -109,7 +109,10 @@ def _text(value: Any) -> str:
 
 _LINES: Final = 200
 _ENTRIES: Final = 40
-_ACTS: Final = 25
+_ACTS: Final = 50
+# Filtered are the latest so many; `accord audit` has all of them.
+_READ: Final = 2000
+_PLANES: Final = ("station", "community", "relay", "authority")
 
 
 async def show(visit: Visit) -> Response:
@@ -142,8 +145,24 @@ async def show(visit: Visit) -> Response:
         names=called,
         missing=missing,
         refused=refused,
-        acts=(await visit.parts.audit(_ACTS))[::-1],
+        acts=await _acts(visit),
+        planes=_PLANES,
+        plane=visit.query("plane"),
+        about=visit.query("about"),
     )
+
+
+async def _acts(visit: Visit) -> list[Mapping[str, Any]]:
+    """The latest acts of a plane that have some words, the newest first."""
+    plane, words = visit.query("plane"), visit.query("about").casefold().split()
+    is_filtered = bool(plane or words)
+    found = await visit.parts.audit(_READ if is_filtered else _ACTS)
+    return [
+        each
+        for each in reversed(found)
+        if plane in ("", each["plane"])
+        and all(word in " ".join(map(str, each.values())).casefold() for word in words)
+    ][:_ACTS]
 
 
 async def live(visit: Visit) -> Response:

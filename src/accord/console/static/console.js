@@ -99,6 +99,20 @@ const offerCommands = () => {
   set(localStorage.getItem("commands") === "yes");
 };
 
+// The first steps stay hidden in a browser in which somebody has hidden them.
+const offerHiding = () => {
+  const tour = document.querySelector(".tour");
+  if (!tour) return;
+  tour.hidden = localStorage.getItem("tour") === "hidden";
+  const button = tour.querySelector(".hide-tour");
+  button.hidden = false;
+  button.addEventListener("click", () => {
+    localStorage.setItem("tour", "hidden");
+    tour.hidden = true;
+    document.querySelector("main").focus();
+  });
+};
+
 // Ctrl-K opens the search over everything; arrows move through what was found.
 const offerPalette = () => {
   const palette = document.querySelector("dialog.palette");
@@ -199,6 +213,7 @@ document.addEventListener("DOMContentLoaded", () => {
   enrich(document);
   offerCommands();
   offerPalette();
+  offerHiding();
   setInterval(() => document.querySelectorAll("time[datetime][title]").forEach(sayTime), 30_000);
   document.querySelectorAll(".tail").forEach(toEnd);
   if (!location.hash) document.querySelector(".turns #last")?.scrollIntoView({ block: "nearest" });
