@@ -35,12 +35,12 @@ EVENTS: Final = int(os.environ.get("ACCORD_BENCH_EVENTS", "20000"))
 EXPLAINED: Final = {
     "history": "The messages of the state are looked through for those of one member, all of "
     "them for each page; the page itself is read by index.",
-    "snapshot": "A snapshot holds every message and every post of the community, so it is as long as "
-    "the log.",
-    "start": "A start reads the newest snapshot, which grows with the log as said above, and folds what "
-    "came after it.",
-    "join": "A joiner reads the whole state once, and a state holds every message and every post of "
-    "the log.",
+    "snapshot": "A snapshot holds every message and every post of the community, so it is as long "
+    "as the log.",
+    "start": "A start reads the newest snapshot, which grows with the log as said above, and folds "
+    "what came after it.",
+    "join": "A joiner reads the whole state once, and a state holds every message and every post "
+    "of the log.",
 }
 _SEED: Final = 5
 _AT_ONCE: Final = 2000

@@ -65,7 +65,8 @@ def said(part: str) -> str:
 
 
 def _source(part: str) -> ast.Module:
-    return ast.parse((PARTS_FOLDER / f"{part}.py").read_text())
+    file = PARTS_FOLDER / f"{part}.py"
+    return ast.parse((file if file.exists() else PARTS_FOLDER / part / "__init__.py").read_text())
 
 
 def _intro(measured: Sequence[Measured]) -> str:
