@@ -115,14 +115,21 @@ class _Checkpoints:
         self._commits += 1
         if self._commits >= _CHECKPOINT and not self._is_running:
             self._commits, self._is_running = 0, True
-            self.threads.submit(self._run)
+            # When the interpreter ends it takes no more work, which is no failure of the commit.
+            with suppress(RuntimeError):
+                self.threads.submit(self._run)
 
     def _run(self) -> None:
         # A full disk or another process may keep it from that: then a later one copies more.
         # It is not run by a connection of SQLAlchemy, which would begin a transaction.
-        with suppress(DBAPIError, sqlite3.Error), closing(self.engine.raw_connection()) as driver:
-            driver.cursor().execute("PRAGMA wal_checkpoint(PASSIVE)")
-        self._is_running = False
+        try:
+            with (
+                suppress(DBAPIError, sqlite3.Error),
+                closing(self.engine.raw_connection()) as driver,
+            ):
+                driver.cursor().execute("PRAGMA wal_checkpoint(PASSIVE)")
+        finally:
+            self._is_running = False
 
 
 class Writer:
