@@ -26,6 +26,7 @@ SERVERS = {
     "events tail",
     "relay gateway run",
     "relay serve",
+    "service dev",
     "service run",
     "up",
 }

@@ -78,6 +78,7 @@ async def test_an_answer_is_streamed_and_ends_with_its_sources(tmp_path: Path) -
         page = await browser.send("ask/ask", {"q": BOIL})
         chosen = page.url.params["c"]
         assert f'sse-connect="/console/ask/answer?c={chosen}&amp;number=1"' in page.text
+        assert "Show the answer</a>" in page.text  # for browsers without scripts
         stream = asyncio.create_task(browser.get(f"ask/answer?c={chosen}&number=1"))
         await slow.spoke.wait()
         slow.go.set()

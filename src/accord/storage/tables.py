@@ -225,7 +225,9 @@ class BulkInsert:
             for size in (*range(1, self._exact + 1), *self._larger)
         }
         server = psycopg.dialect()  # type: ignore[no-untyped-call]
-        arrays = (f"%s::{column.type.compile(server)}[]" for column in table.columns)
+        types = (column.type.compile(server) for column in table.columns)
+        # An array has no collation of its own; the column it goes into has.
+        arrays = (f"%s::{name.partition(' COLLATE ')[0]}[]" for name in types)
         self._from_arrays = f"{into} SELECT * FROM unnest({', '.join(arrays)})"  # noqa: S608 - our own names
 
     def insert(self, connection: Connection, rows: Sequence[tuple[Any, ...]]) -> None:

@@ -16,6 +16,7 @@ from accord.community.dialler import Link, Links
 from accord.community.errors import Code, CommunityError
 from accord.community.peers import Endpoint as Place
 from accord.community.peers import OwnManifests, PeerBook
+from accord.community.relays import RelayTable
 from accord.community.rules import Level, manifests
 from accord.community.scheduler import NodeScheduler
 from accord.community.settings import NodeSettings
@@ -52,6 +53,7 @@ class Members:
             ),
         )
         self.log = self
+        self.relays = RelayTable()
         self.network = SimulatedNetwork(seed=7)
         self.asked: Counter[str] = Counter()
         self.met: list[tuple[float, str]] = []
