@@ -18,6 +18,8 @@ import pytest
 
 from accord.testing.processes import python_child
 
+pytestmark = pytest.mark.slow
+
 Run = Callable[..., "subprocess.CompletedProcess[str]"]
 
 ALONE = {

@@ -15,6 +15,8 @@ from accord.community.rules import Invite
 from accord.kernel.signing import SigningKey
 from accord.testing.processes import python_child
 
+pytestmark = pytest.mark.slow
+
 Run = Callable[..., "subprocess.CompletedProcess[str]"]
 
 

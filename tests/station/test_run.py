@@ -14,6 +14,8 @@ import pytest
 from accord.station.supervisor import descendants
 from accord.testing.processes import Child, python_child
 
+pytestmark = pytest.mark.slow
+
 # A station with planes that a test can direct from outside: one lives, one fails until a file
 # appears, one takes its time to finish until another file appears.
 PROGRAM = """

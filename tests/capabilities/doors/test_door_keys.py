@@ -20,6 +20,8 @@ from accord.community.client import LocalTransport
 from accord.community.errors import CommunityError
 from accord.kernel.clock import SystemClock
 
+pytestmark = pytest.mark.slow
+
 BOTH = frozenset(Door)
 HOUR = 3600.0
 ASKED: Any = [{"role": "user", "content": "one two"}]

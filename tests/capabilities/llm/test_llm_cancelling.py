@@ -18,6 +18,8 @@ from tests.conformance.test_llm_capability import SMOL, Builder, Street, until
 from accord.capabilities import models
 from accord.capabilities.llm import EmbeddedBackend
 
+pytestmark = pytest.mark.slow
+
 MOST = 20
 WANTED = 200
 PROMPT = "One, two, three,"

@@ -17,6 +17,8 @@ from accord.community.node import Node, open_node
 from accord.kernel.clock import SystemClock
 from accord.kernel.signing import SigningKey
 
+pytestmark = pytest.mark.slow
+
 KEY = SigningKey.from_seed(b"s" * 32)
 CLOCK = SystemClock()
 

@@ -5,6 +5,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
+import pytest
 from starlette.applications import Starlette
 from starlette.requests import Request
 from starlette.responses import JSONResponse, Response
@@ -15,6 +16,8 @@ from accord.community.rules import Event, manifests, read_event
 from accord.kernel import canonical
 from accord.kernel.signing import SigningKey
 from accord.station import listener
+
+pytestmark = pytest.mark.slow
 
 
 @dataclass

@@ -14,6 +14,8 @@ from tests.fakes.strategies import manifests
 
 from accord.contracts import render_sdk, validate
 
+pytestmark = pytest.mark.slow
+
 ODD = (
     *("class", "None", "import", "match", "type", "self", "payload", "list", "str", "Any", "types"),
     *("Client", "Service", "Transport", "Run", "TypedDict", "_", "__", "__private", "__init__"),

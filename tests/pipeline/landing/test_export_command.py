@@ -14,6 +14,8 @@ from accord.pipeline.landing import Landing
 from accord.storage import JournalRecord, open_store
 from accord.testing.processes import python_child
 
+pytestmark = pytest.mark.slow
+
 STREAM = "bus.calls"
 
 

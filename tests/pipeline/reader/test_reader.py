@@ -16,6 +16,8 @@ from accord.pipeline.folder import Layout, initialise
 from accord.pipeline.runs import create_draft, publish
 from accord.pipeline.runs.reader import layer_files, open_reader
 
+pytestmark = pytest.mark.slow
+
 
 def release(layout: Layout, **tables: list[dict[str, Any]]) -> str:
     """Publish tables as a run does."""

@@ -14,6 +14,8 @@ from accord.relay.connector import RELAY, Connector, DeliveryLimits, Keyring, op
 from accord.relay.rules import Outbound, RelevancePolicy, Send
 from accord.storage import open_store
 
+pytestmark = pytest.mark.slow
+
 CLOCK = SystemClock()
 PEOPLE = 6
 ROUNDS = 15

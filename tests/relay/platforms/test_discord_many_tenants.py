@@ -29,6 +29,8 @@ from accord.relay.platforms import discord
 from accord.station import listener
 from accord.storage import open_store
 
+pytestmark = pytest.mark.slow
+
 CLOCK = SystemClock()
 AGENTS = {"Alpha": "t1", "Beta": "t2", "Desk": "t3"}
 
