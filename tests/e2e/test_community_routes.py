@@ -295,7 +295,10 @@ serve(
 """
 
 
-@pytest.mark.parametrize("how", ["garbage", "slow", "lie", "endless", "change"])
+LONG = [pytest.param(how, marks=pytest.mark.long) for how in ("slow", "lie", "endless", "change")]
+
+
+@pytest.mark.parametrize("how", ["garbage", *LONG])
 def test_a_bad_node_is_bounded_remembered_and_routed_around(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, how: str
 ) -> None:
