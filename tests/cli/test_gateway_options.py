@@ -82,8 +82,10 @@ def test_everything_can_be_said_by_options(made: list[dict[str, Any]], tmp_path:
 
 
 def test_everything_can_be_said_by_the_environment(
-    made: list[dict[str, Any]], monkeypatch: pytest.MonkeyPatch
+    made: list[dict[str, Any]], monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
+    file = tmp_path / "commands.json"
+    file.write_text(json.dumps([{"name": "ask", "description": "Ask"}]))
     for name, value in {
         "PLATFORMS": "memory",
         "IDLE_SECONDS": "60",
@@ -94,12 +96,16 @@ def test_everything_can_be_said_by_the_environment(
         "REQUIRE_MENTION": "1",
         "FREE_RESPONSE_CHANNELS": "c1",
         "PROFILE": "coder",
+        "SHARED_GROUPS": "1",
+        "COMMANDS": str(file),
     }.items():
         monkeypatch.setenv(f"GATEWAY_RELAY_{name}", value)
     chosen = settings(made)
     assert (chosen.idle.after, chosen.wake_url) == (60, "https://wake.example/")
     assert chosen.relevance == {"require_mention": True, "free_response_channels": "c1"}
     assert (chosen.when_busy, chosen.profile) == ("interrupt", "coder")
+    assert chosen.session_rules.to_dict()["group_sessions_per_user"] is False
+    assert chosen.command_manifest == [{"name": "ask", "description": "Ask"}]
     assert made[-1]["suspend"] is not None
     assert (
         settings(made, "--idle", "5", "--no-require-mention").relevance["require_mention"] is False

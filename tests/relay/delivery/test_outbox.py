@@ -101,6 +101,26 @@ async def test_what_cannot_be_sent_in_time_is_queued_and_survives_a_restart(
         assert len(chat.said) == 1
 
 
+async def test_what_could_not_be_sent_until_its_time_was_over_is_dead_and_holds_up_nothing(
+    open_world: Any, answers: list[Result]
+) -> None:
+    assert DeliveryLimits().outbox_seconds == 86_400
+    async with open_world(limits=replace(LIMITS, outbox_seconds=0.3)) as world:
+        gateway = await spoken_to(world)
+        answers += [BAD_GATEWAY] * 1000
+        gateway.say({"type": "outbound", "requestId": "late", "action": send("too late")})
+        told = await gateway.hear("outbound_result")
+        assert told["result"].get("success") is not True or told["result"]["queued"]
+        rows: list[Any] = []
+        while not rows:
+            rows = [row for row in await world.delivery.outbox() if row.state == "expired"]
+            await asyncio.sleep(0.02)
+        assert "could not be sent in time" in rows[0].error
+        answers.clear()
+        assert (await gateway.ask(send("next")))["success"]
+        assert [said.texts for said in world.chat.said] == [["next"]]
+
+
 @pytest.mark.parametrize("idempotent", [True, False])
 async def test_an_unknown_outcome_is_repeated_only_under_a_key(
     open_world: Any, answers: list[Result], idempotent: bool
