@@ -1,12 +1,14 @@
 """People with homes of their own who run stations as processes, and what they do with them."""
 
 import json
+import re
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
+import httpx
 from typer.testing import CliRunner
 
 from accord.cli import app
@@ -108,3 +110,16 @@ async def write(owner: Owner, community: str, numbers: range) -> list[str]:
                 break
             written.append(told["hash"])
     return written
+
+
+def console_answer(owner: Owner, question: str) -> str:
+    """The page of the console with the whole answer to a question."""
+    link = json.loads(
+        CliRunner().invoke(app, ["console", "link", "--home", str(owner.home), "--json"]).stdout
+    )["link"]
+    with httpx.Client(base_url=owner.address, timeout=60, follow_redirects=True) as http:
+        http.post("/console/login", data={"link": link.partition("=")[2]})
+        token = re.search(r'name="csrf" value="([^"]+)"', http.get("/console/ask").text)
+        assert token is not None
+        asked = http.post("/console/ask/ask", data={"csrf": token[1], "q": question})
+        return http.get(f"/console/ask/whole?c={asked.url.params['c']}").text

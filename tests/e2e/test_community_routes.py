@@ -12,7 +12,7 @@ import httpx
 import httpx2
 import openai
 import pytest
-from tests.e2e.owners import Owner, agree, until
+from tests.e2e.owners import Owner, agree, console_answer, until
 from tests.fakes.model_server import MODEL, ModelServer, model_server
 from typer.testing import CliRunner
 
@@ -168,7 +168,7 @@ def test_a_station_with_neither_answers_by_one_neighbours_model_from_anothers_do
         assert told["outcome"] == "answered"
         assert told["model"] == MODEL
         assert "on reader" in told["answer"]
-        shown = page(guest, "ask/whole?q=At+what+angle+does+a+ladder+lean%3F")
+        shown = console_answer(guest, QUESTION)
         assert "four to one" in shown
         assert "reader" in shown
 

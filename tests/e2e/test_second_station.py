@@ -7,7 +7,7 @@ from typing import Any
 
 import httpx
 import pytest
-from tests.e2e.owners import Owner, agree, until
+from tests.e2e.owners import Owner, agree, console_answer, until
 from typer.testing import CliRunner
 
 from accord.cli import app
@@ -67,9 +67,9 @@ def test_a_second_station_joins_converges_and_is_useful_alone(tmp_path: Path) ->
             assert titles(bob) == {"Ladder to lend", "Bicycle to lend"}
             run(bob, "rag", "add", "library", str(pumps), "--licence", "CC0-1.0")
             assert run(bob, "market", "search", "something to ride on")["posts"]
-            answer = page(bob, "ask/whole?q=When+is+the+pump+oiled%3F")
+            answer = console_answer(bob, "When is the pump oiled?")
             assert "oiled in spring" in answer
-            assert re.search(r'class="plain answer[^>]*>\s*\w', answer)
+            assert re.search(r'class="answer prose[^>]*>\s*<p>\w', answer)
             answered = httpx.get(f"{bob.address}/readyz")
             assert answered.status_code == 200
             assert "Ladder to lend" in page(bob, "market")

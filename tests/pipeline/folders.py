@@ -79,8 +79,11 @@ def contents(layout: Layout, spark: "SparkSession") -> dict[str, Counter[Any]]:
     with open_published(layout) as version:
         published = published_tables(layout, spark, version)
         for name in version.tables:
+            rows = published.gold(name)
+            if name == "quarantine":
+                rows = rows.drop("seq", "segment")
             # Rows hold lists, which have no hash.
-            found[name] = Counter(map(repr, published.gold(name).collect()))
+            found[name] = Counter(map(repr, rows.collect()))
     return found
 
 

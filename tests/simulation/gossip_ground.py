@@ -20,6 +20,7 @@ from accord.community import scheduler
 from accord.community.dialler import Link, Links
 from accord.community.errors import Code, CommunityError
 from accord.community.peers import Endpoint, Peer, PeerBook
+from accord.community.relays import RelayTable
 from accord.community.rules import Level
 from accord.community.scheduler import NodeScheduler
 from accord.community.settings import NodeSettings
@@ -70,6 +71,7 @@ class SimulatedNode:
         self.events: set[int] = set()
         self.state = SimpleNamespace(is_founded=True, content=SimpleNamespace(manifests={}))
         self.log = self
+        self.relays = RelayTable()
         self.group = 0
         self.awake_since: float | None = None
         self.met: float = 0.0
