@@ -96,6 +96,10 @@ class ConsumerSettings(TypedDict, total=False):
     backoff_ms: Sequence[int]
 
 
+ANSWERS: Final = "answers"
+"""The bucket of `Contract.keeps_answers`."""
+
+
 class KvSettings(TypedDict, total=False):
     """Settings of a key-value bucket."""
 
@@ -408,6 +412,13 @@ class Contract:
             subscribe=["Auth.Sessions.Revoked"],
         )
 
+    def keeps_answers(self, hours: int = 24) -> None:
+        """Declare the bucket in which a service keeps answers by idempotency key."""
+        if not self.has_resource("kv", ANSWERS):
+            self.schema("KeptAnswer", {"type": "object"})
+            purpose = "Answers to requests that callers may repeat."
+            self.kv(ANSWERS, "KeptAnswer", purpose, ttl_ms=hours * 3_600_000)
+
     def rpc(
         self,
         name: str,
@@ -590,6 +601,10 @@ class Contract:
     def has(self, section: str, name: str) -> bool:
         """Whether a part is declared already."""
         return name in self._sections.get(section, {})
+
+    def has_resource(self, kind: str, alias: str) -> bool:
+        """Whether a bucket (`kv`) or an object store (`store`) is declared already."""
+        return alias in self._sections.get("resources", {}).get(kind, {})
 
     def resources(self, section: str, kind: str) -> dict[str, Any]:
         """The types of declared buckets, stores or state by alias; None for object stores.

@@ -58,6 +58,11 @@ class Caller:
     capabilities: frozenset[str] = frozenset()  # global capability keys
     expires_at: float | None = None  # seconds since the epoch; None if it does not expire
 
+    @property
+    def identity(self) -> str:
+        """Who holds the session, whichever session it is."""
+        return f"{self.holder} {self.subject}"
+
     def require(self, gate: frozenset[str] | None, what: str) -> None:
         """Raise UnauthorizedError unless every capability of `gate` is held; None admits nobody."""
         if gate is None:

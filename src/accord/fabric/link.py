@@ -21,7 +21,7 @@ from nats.js import JetStreamContext
 from accord.contracts.permissions import inbox_prefix
 from accord.contracts.session_proof import session_key
 from accord.fabric.nats_client import subscribe
-from accord.fabric.rules import proofs
+from accord.fabric.rules import idempotency, proofs
 from accord.fabric.rules.errors import (
     DeadlineError,
     FabricError,
@@ -243,6 +243,9 @@ ERROR: Final = "error"
 TIMEOUT: Final = 10.0
 """Default number of seconds to wait for an answer."""
 
+_FIRST_PAUSE: Final = 0.05
+_LONGEST_PAUSE: Final = 1.0
+
 
 @dataclass(frozen=True, slots=True)
 class SessionBindings:
@@ -306,19 +309,43 @@ class Link:
                     )
                 )
 
-    def signed(self, subject: str, data: bytes) -> dict[str, str]:
-        """The signature headers of a request."""
+    def signed(self, subject: str, data: bytes, key: str | None = None) -> dict[str, str]:
+        """The signature headers of a request, with its idempotency key if it has one."""
         now = int(self.clock.now())
-        headers = proofs.sign(self.key, self.session, subject, data, now, self.ids.new())
+        identity = idempotency.request_id(self.ids.new(), key)
+        headers = proofs.sign(self.key, self.session, subject, data, now, identity)
         headers[traceparent.HEADER] = tracing.traceparent()
         return headers
 
-    async def request(self, subject: str, data: bytes, within: float = TIMEOUT) -> Msg:
-        """Send a signed request and return its answer; raises the error that came instead."""
+    async def request(
+        self, subject: str, data: bytes, within: float = TIMEOUT, key: str | None = None
+    ) -> Msg:
+        """Send a signed request and return its answer; raises the error that came instead.
+
+        With an idempotency key it is repeated while the service is unavailable.
+        """
         with tracing.span("fabric request", SpanKind.CLIENT, subject=subject):
+            if key is not None:
+                return await self._repeated(subject, data, within, key)
             msg = await self.inbox.ask(subject, data, self.signed(subject, data), within)
             raise_error(msg)
             return msg
+
+    async def _repeated(self, subject: str, data: bytes, within: float, key: str) -> Msg:
+        loop = asyncio.get_running_loop()
+        until, pause = loop.time() + within, _FIRST_PAUSE
+        while True:
+            left = max(until - loop.time(), _FIRST_PAUSE)
+            try:
+                msg = await self.inbox.ask(subject, data, self.signed(subject, data, key), left)
+                raise_error(msg)
+            except UnavailableError:
+                if loop.time() + pause >= until:
+                    raise
+                await asyncio.sleep(pause)
+                pause = min(_LONGEST_PAUSE, pause * 2)
+            else:
+                return msg
 
     @asynccontextmanager
     async def stream(self, subject: str, data: bytes) -> AsyncIterator[AsyncIterator[Msg]]:

@@ -23,6 +23,7 @@ from accord.fabric.link import ERROR, STATUS
 from accord.fabric.nats_client import is_jetstream_answer, subscribe
 from accord.fabric.rules import proofs
 from accord.fabric.rules.errors import FabricError, UnauthorizedError, UnavailableError, write_error
+from accord.fabric.rules.idempotency import key_of
 from accord.kernel import traceparent
 from accord.kernel.clock import Clock
 from accord.kernel.ulid import UlidSource
@@ -49,6 +50,11 @@ class Request:
     subject: str
     trace: traceparent.Trace
     at: float  # when it arrived, in seconds since the epoch
+
+    @property
+    def key(self) -> str | None:
+        """The idempotency key, if the caller gave one."""
+        return key_of(self.id)
 
 
 HandleRequest = Callable[[Request, Msg], Awaitable[None]]

@@ -23,9 +23,9 @@ from accord.fabric.service import Service
 from accord.fabric.session import Client
 
 
-def transport(client: Client) -> "Transport":
-    """The transport of a generated client."""
-    return Transport(client)
+def transport(client: Client, *, key: str | None = None) -> "Transport":
+    """The transport of a generated client; its calls and starts carry the idempotency `key`."""
+    return Transport(client, key)
 
 
 def host(service: Service) -> "Host":
@@ -74,17 +74,19 @@ class OperationRun:
 class Transport:
     """Implements the `Transport` of generated packages."""
 
-    def __init__(self, client: Client) -> None:
+    def __init__(self, client: Client, key: str | None = None) -> None:
         self._client = client
+        self._key = key
         self._names = _names(client.terms)
 
     async def call(self, subject: str, payload: Any) -> Any:
         """Send a request and return the reply's payload."""
-        return await self._client.call(self._name("rpc", subject), payload)
+        return await self._client.call(self._name("rpc", subject), payload, key=self._key)
 
     async def start(self, subject: str, payload: Any) -> OperationRun:
         """Start an operation."""
-        run = await self._client.start(self._name("operations", subject), payload)
+        name = self._name("operations", subject)
+        run = await self._client.start(name, payload, key=self._key)
         return OperationRun(run, self._client.link)
 
     def download(self, grant: Any) -> AsyncIterator[bytes]:

@@ -9,6 +9,7 @@ use it, too.
 import asyncio
 from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import aclosing, suppress
+from functools import partial
 from typing import Any, Final, Self, TypeVar
 
 import structlog
@@ -18,6 +19,7 @@ from nats.errors import Error as NatsError
 from nats.errors import NoRespondersError
 
 from accord.contracts.authoring import Contract
+from accord.fabric.answers import Answers
 from accord.fabric.callers import Callers, Resolve
 from accord.fabric.journal import NO_PAYLOAD, CallJournal
 from accord.fabric.link import TIMEOUT, Link
@@ -47,16 +49,33 @@ def serve_rpc(
     handler: RpcHandler,
     calls: CallJournal | None,
     deadline: float,
+    answers: Answers | None = None,
 ) -> HandleRequest:
-    """The request handler of an RPC; `deadline` is in seconds."""
+    """The request handler of an RPC; `deadline` is in seconds.
+
+    Without `answers`, requests with an idempotency key are refused.
+    """
     gate, what = rpc.gates["call"], f"call {rpc.name}"
+
+    async def run(request: Request, asked: Any) -> Any:
+        answered = await _within(deadline, handler(request, asked))
+        _written(rpc, answered)
+        return answered
+
+    async def run_once(request: Request, asked: Any) -> Any:
+        if answers is None:
+            raise ValidationError(f"{rpc.name} keeps no answers by idempotency key")
+        return await answers.once(request, rpc, asked, partial(run, request, asked))
 
     async def answer(request: Request, msg: Msg) -> None:
         asked: Any = NO_PAYLOAD
         try:
             request.who.require(gate, what)
             asked = read_payload(rpc.input, msg.data, "the request")
-            answered = await _within(deadline, handler(request, asked))
+            if request.key is None:
+                answered = await _within(deadline, handler(request, asked))
+            else:
+                answered = await run_once(request, asked)
             data = _written(rpc, answered)
         except Exception as error:
             kind = FabricError.type
@@ -123,10 +142,12 @@ def _check_declared(rpc: Rpc, error: FabricError) -> None:
         _log.error("a handler's error breaks its schema", rpc=rpc.name, type=error.type)
 
 
-async def call(link: Link, rpc: Rpc, payload: Any, *, within: float = TIMEOUT) -> Any:
+async def call(
+    link: Link, rpc: Rpc, payload: Any, *, within: float = TIMEOUT, key: str | None = None
+) -> Any:
     """Call an RPC and return the answer's payload; raises like `Client.call`."""
     data = write_payload(rpc.input, payload, "the request")
-    msg = await link.request(rpc.subject, data, within)
+    msg = await link.request(rpc.subject, data, within, key)
     return read_payload(rpc.output, msg.data, "the answer")
 
 
@@ -303,6 +324,7 @@ class Server:
         calls: CallJournal | None = None,
         deadline: float = ANSWER_SECONDS,
         most: int = 1000,
+        answers: Answers | None = None,
     ) -> None:
         clock = clock or SystemClock()
         self.terms = contract if isinstance(contract, Terms) else Terms(contract)
@@ -317,11 +339,18 @@ class Server:
         )
         self._calls = calls
         self._deadline = deadline
+        self._answers = answers
+        self._once: set[str] = set()
         self._rpc: dict[str, RpcHandler] = {}
         self._feeds: dict[str, FeedHandler] = {}
 
-    def rpc(self, name: str) -> Callable[[H], H]:
-        """Register the handler of an RPC; raises NotFoundError if the contract has no such RPC."""
+    def rpc(self, name: str, *, once: bool = False) -> Callable[[H], H]:
+        """Register the handler of an RPC; raises NotFoundError if the contract has no such RPC.
+
+        With `once` it keeps its answers by idempotency key.
+        """
+        if once:
+            self._once.add(name)
         return bind_handler(self.terms, "rpc", name, self._rpc)
 
     def feed(self, name: str) -> Callable[[F], F]:
@@ -331,7 +360,8 @@ class Server:
     async def __aenter__(self) -> Self:
         for name, handler in self._rpc.items():
             rpc = self.terms.rpc[name]
-            answer = serve_rpc(self.dispatcher, rpc, handler, self._calls, self._deadline)
+            answers = self._answers if name in self._once else None
+            answer = serve_rpc(self.dispatcher, rpc, handler, self._calls, self._deadline, answers)
             await self.dispatcher.serve(rpc.subject, answer)
         for name, stream in self._feeds.items():
             feed = self.terms.feeds[name]

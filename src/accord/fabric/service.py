@@ -22,8 +22,9 @@ from typing import TYPE_CHECKING, Any, Final, Literal, TypeVar
 import structlog
 from nats.errors import Error as NatsError
 
-from accord.contracts.authoring import Contract
+from accord.contracts.authoring import ANSWERS, Contract
 from accord.contracts.session_proof import connect_message, prove, session_key
+from accord.fabric.answers import open_answers
 from accord.fabric.callers import (
     AUTH,
     RESOLVE,
@@ -131,6 +132,7 @@ class ServiceHandlers:
     """The handlers of a service, by surface name."""
 
     rpc: dict[str, RpcHandler] = field(default_factory=dict)
+    once: set[str] = field(default_factory=set)  # the RPCs that keep their answers
     feeds: dict[str, FeedHandler] = field(default_factory=dict)
     operations: dict[str, OperationHandlers] = field(default_factory=dict)
     jobs: dict[str, JobHandler] = field(default_factory=dict)
@@ -184,9 +186,10 @@ class ServiceRunner:
             ids=link.ids,
             calls=self.calls,
             deadline=self.deadline,
+            answers=open_answers(link, self.deadline) if self.handlers.once else None,
         )
         for name, handler in self.handlers.rpc.items():
-            server.rpc(name)(handler)
+            server.rpc(name, once=name in self.handlers.once)(handler)
         for name, stream in self.handlers.feeds.items():
             server.feed(name)(stream)
         if self.handlers.operations:
@@ -301,12 +304,23 @@ class Service:
             raise UnavailableError("the service is not connected", where=self.terms.id)
         return self._session
 
-    def rpc(self, name: str) -> Callable[[H], H]:
+    def rpc(self, name: str, *, once: bool = False) -> Callable[[H], H]:
         """Register the handler of an RPC, called with request and payload.
 
+        With `once` its answers are kept by idempotency key, for callers that repeat a request;
+        the contract declares that with `keeps_answers`.
         This and the other decorators raise NotFoundError for names that the contract lacks.
         """
-        return bind_handler(self.terms, "rpc", name, self._handlers.rpc)
+        bind: Callable[[H], H] = bind_handler(self.terms, "rpc", name, self._handlers.rpc)
+        if once:
+            if ANSWERS not in self.terms.manifest.get("resources", {}).get("kv", {}):
+                raise FabricError(
+                    f"{name} is to keep its answers, and the contract declares no bucket for them",
+                    where=self.terms.id,
+                    mend="declare it with `contract.keeps_answers()`",
+                )
+            self._handlers.once.add(name)
+        return bind
 
     def feed(self, name: str) -> Callable[[F], F]:
         """Register an async generator for a feed, called with request and payload."""

@@ -37,18 +37,27 @@ class Client:
         self.link = link
         self.terms = contract if isinstance(contract, Terms) else Terms(contract)
 
-    async def call(self, name: str, payload: Any, *, within: float = TIMEOUT) -> Any:
+    async def call(
+        self, name: str, payload: Any, *, within: float = TIMEOUT, key: str | None = None
+    ) -> Any:
         """Call an RPC and return its answer.
+
+        With an idempotency `key` the request is repeated while the service is unavailable, and
+        may be made again with the same key later: the service answers as it did the first time.
+        Raises ValidationError if this RPC keeps no answers.
 
         Raises ValidationError if request or answer break the contract, or the FabricError that
         came.
         """
         found = self._find("rpc", self.terms.rpc, name)
-        return await call(self.link, found, payload, within=within)
+        return await call(self.link, found, payload, within=within, key=key)
 
-    async def start(self, name: str, payload: Any) -> operations.Run:
-        """Start an operation; raises like `call`."""
-        return await operations.start(self.link, self.terms, name, payload)
+    async def start(self, name: str, payload: Any, *, key: str | None = None) -> operations.Run:
+        """Start an operation, or find what an idempotency `key` started; raises like `call`.
+
+        Operations that expect a file take no key.
+        """
+        return await operations.start(self.link, self.terms, name, payload, key=key)
 
     async def publish(self, name: str, payload: Any, *, within: float = TIMEOUT) -> str:
         """Publish an event durably and return its id.

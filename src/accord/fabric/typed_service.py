@@ -101,6 +101,7 @@ class TypedService:
         self._surfaces: dict[tuple[str, str], _Surface] = {}
         self._events: dict[Any, str] = {}
         self._signals: dict[str, dict[str, Model[Any]]] = {}
+        self._once: set[str] = set()
         self._has_callers = False
         self._health: HealthCheck | None = None
 
@@ -111,9 +112,13 @@ class TypedService:
         call: NameList = None,
         errors: Sequence[type[DeclaredError]] = (),
         receives: bool = False,
+        once: bool = False,
         **settings: Unpack[SurfaceSettings],
     ) -> Callable[[Function], Function]:
-        """Serve an RPC by a function; `call` are the capabilities that callers need."""
+        """Serve an RPC by a function; `call` are the capabilities that callers need.
+
+        With `once` its answers are kept by idempotency key, for callers that repeat a request.
+        """
         _check_called(name, "rpc")
 
         def declare(function: Function) -> Function:
@@ -127,6 +132,9 @@ class TypedService:
                 receives=receives,
                 **_documented(settings, handler),
             )
+            if once:
+                self.contract.keeps_answers()
+                self._once.add(surface)
             self._serve_callers()
             return function
 
@@ -306,7 +314,7 @@ class TypedService:
         instance = _Instance(service, self._aliases())
         for (section, name), surface in self._surfaces.items():
             if section == "rpc":
-                service.rpc(name)(_answering(instance, surface))
+                service.rpc(name, once=name in self._once)(_answering(instance, surface))
             elif section == "feeds":
                 service.feed(name)(_streaming(instance, surface))
             elif section == "operations":

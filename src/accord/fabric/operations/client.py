@@ -158,11 +158,12 @@ async def start(
     *,
     timeout: float = TIMEOUT,  # noqa: ASYNC109 - how long the service may take, not we
     keepalive: float = KEEPALIVE_SECONDS,
+    key: str | None = None,
 ) -> Run:
     """Start an operation of a contract; raises like `Client.call`."""
     declared = Operation.of(terms, name)
     data = write_payload(declared.input, payload, "the request")
-    frame = _frame((await link.request(declared.subject, data, timeout)).data)
+    frame = _frame((await link.request(declared.subject, data, timeout, key)).data)
     reference, transfer = frame.get("ref"), frame.get("transfer")
     identity = reference.get("id") if isinstance(reference, dict) else None
     if frame.get("kind") != "accepted" or not isinstance(identity, str):

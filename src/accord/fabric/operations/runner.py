@@ -460,3 +460,6 @@ class Runner:
         for identity in await self._store.ids():
             if identity not in leased and milliseconds(identity) < oldest:
                 await self._store.forget(identity)
+        for name, identity in [each async for each in self._store.names()]:
+            if milliseconds(identity) < oldest:
+                await self._store.forget_name(name)

@@ -31,8 +31,10 @@ from accord.fabric.rules.errors import (
     NotFoundError,
     UnauthorizedError,
     UnavailableError,
+    ValidationError,
     write_error,
 )
+from accord.fabric.rules.idempotency import stored_name, used_otherwise
 from accord.fabric.rules.operations import (
     KEEPALIVE_SECONDS,
     WATCH_SECONDS,
@@ -133,11 +135,18 @@ class Operations:
         request.who.require(declared.gates["call"], f"start {declared.name}")
         payload = read_payload(declared.input, msg.data, "the request")
         now = self._link.clock.now()
+        identity = self._identity(request.id, now)
+        if request.key is not None:
+            identity, known = await self._known(declared, request, payload, request.key)
+            if known is not None:
+                frame = operations.accepted_frame(write_snapshot(known, self._service))
+                await self._dispatcher.answer(msg, frame)
+                return
         record = OperationRecord(
-            self._identity(request.id, now),
+            identity,
             declared.name,
             request.caller,
-            _owner(request),
+            request.who.identity,
             payload,
             now,
             now,
@@ -150,6 +159,21 @@ class Operations:
         await self._dispatcher.answer(
             msg, operations.accepted_frame(write_snapshot(kept, self._service), grant)
         )
+
+    async def _known(
+        self, declared: Operation, request: Request, payload: Any, key: str
+    ) -> tuple[str, OperationRecord | None]:
+        """The id of the operation that a key stands for, and its record if it was started."""
+        if declared.transfer is not None:
+            raise ValidationError(
+                "an operation that expects a file takes no idempotency key", where=declared.name
+            )
+        name = stored_name(request.who.identity, declared.name, key)
+        identity = await self._store.named(name, self._link.ids.new())
+        known = await self._store.load(identity)
+        if known is not None and known.input != payload:
+            raise used_otherwise()
+        return identity, known
 
     def _identity(self, request_id: str, now: float) -> str:
         """The request's id, so that a request sent twice starts one operation.
@@ -186,7 +210,7 @@ class Operations:
         record = await self._store.load(control.operation_id)
         if record is None or record.operation != declared.name:
             raise NotFoundError("there is no such operation")
-        if gate not in declared.listed and record.owner != _owner(request):
+        if gate not in declared.listed and record.owner != request.who.identity:
             raise NotFoundError("there is no such operation")
         return record
 
@@ -262,7 +286,3 @@ class Operations:
 
     async def _send(self, msg: Msg, frame: bytes) -> None:
         await self._dispatcher.answer(msg, frame)
-
-
-def _owner(request: Request) -> str:
-    return f"{request.who.holder} {request.who.subject}"

@@ -1,6 +1,7 @@
 """The operation store: one bucket per deployment, shared by all instances.
 
-Keys: `r.<id>` record, `l.<id>` lease, `s.<id>.<n>` n-th signal. Writes of other instances are heard
+Keys: `r.<id>` record, `l.<id>` lease, `s.<id>.<n>` n-th signal, `k.<hash>` the id that an
+idempotency key stands for. Writes of other instances are heard
 on the bucket's subjects, but only as hints to look: a message may be heard and then refused.
 """
 
@@ -88,6 +89,26 @@ class OperationStore:
                 raise ConflictError("another operation has this id") from None
             return found
         return record
+
+    async def named(self, name: str, identity: str) -> str:
+        """The id of the operation that a name stands for: `identity`, if the name is new."""
+        try:
+            await self._bucket.create(f"k.{name}", identity.encode())
+        except ConflictError:
+            found = await self._bucket.get(f"k.{name}")
+            return identity if found is None else found.value.decode()
+        return identity
+
+    async def names(self) -> AsyncIterator[tuple[str, str]]:
+        """The names with the ids of their operations."""
+        async for key in self._bucket.keys("k.*"):
+            found = await self._bucket.get(key)
+            if found is not None:
+                yield key.removeprefix("k."), found.value.decode()
+
+    async def forget_name(self, name: str) -> None:
+        """Delete a name."""
+        await streams.purge(self._link.inbox, f"KV_{self._bucket.name}", f"{self._stem}k.{name}")
 
     async def load(self, identity: str) -> OperationRecord | None:
         """The record of an operation."""
