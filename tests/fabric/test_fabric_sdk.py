@@ -3,19 +3,20 @@
 import importlib
 import sys
 from collections.abc import AsyncIterator, Iterator
+from contextlib import aclosing
 from pathlib import Path
 from types import ModuleType
 from typing import Any
 
 import pytest
-from examples import shop
+from examples import gallery, shop
 from tests.fabric.fabric_authority import miniature
 from tests.fabric.fabric_network import graph
 from tests.fabric.fabric_station import station
 
 from accord.contracts import render_sdk, sdk
 from accord.contracts.export import transport as protocols
-from accord.fabric import App, Client, NotFoundError, RemoteError, Service
+from accord.fabric import App, Client, NotFoundError, RemoteError, Service, Session
 from accord.fabric.app import shell_contract
 from accord.fabric.sdk import host, transport
 from accord.kernel.signing import SigningKey
@@ -69,9 +70,11 @@ async def test_a_generated_client_calls_a_generated_service(
             client = package.Client(transport(session.client(manifest)))
             answer = await client.call_user_find({"id": "7"})
             assert answer == {"id": "7", "by": session.key}
-            with pytest.raises(RemoteError, match="no such user") as caught:
+            missing: Any = importlib.import_module("graph_v1.errors").Missing
+            with pytest.raises(missing, match="no such user") as caught:
                 await client.call_user_find({"id": "0"})
-            assert caught.value.type == "Missing"
+            assert caught.value.body["userId"] == "0"
+            assert isinstance(caught.value.__cause__, RemoteError)
             seen = [each async for each in client.feed_user_watch({"id": "1"})]
             assert seen[0] == {"id": "1"}
             assert len(seen) == 2
@@ -80,8 +83,10 @@ async def test_a_generated_client_calls_a_generated_service(
 def test_the_fabric_is_what_generated_code_asks_for() -> None:
     """The checker of types proves it; this only names what is compared."""
 
-    def network(client: Client, service: Service) -> tuple[protocols.Transport, protocols.Server]:
-        return transport(client), host(service)
+    def network(
+        client: Client, service: Service, session: Session
+    ) -> tuple[protocols.Transport, protocols.Server, protocols.Session]:
+        return transport(client), host(service), session
 
     assert network.__annotations__["return"]
 
@@ -107,10 +112,57 @@ async def test_a_generated_client_uploads_what_an_operation_expects(
     async with station(tmp_path) as house:
         key = await house.deploy("shop", shop.service.contract)
         own = Service(caller, key=await house.deploy("callers", caller), authority=house.url)
-        async with shop.service(key=key, authority=house.url).connect(), own.connect() as session:
-            client = package.Client(transport(session.client(manifest)))
+        service = shop.service(key=key, authority=house.url)
+        async with service.connect() as session, own.connect() as calling:
+            client = package.Client(transport(calling.client(manifest)))
             run = await client.start_shop_show({"name": "cat"})
             assert (await run.upload(b"x" * 300_000))["size"] == 300_000
             assert (await run.wait())["output"] == 300_000
+            assert await client.result_shop_show(run) == 300_000
+            assert await client.call_shop_buy({"name": "ladder", "count": 2}) == {"left": 8}
+            sold_out: Any = importlib.import_module("shop_v1.errors").SoldOutError
+            with pytest.raises(sold_out) as caught:
+                await client.call_shop_buy({"name": "ladder", "count": 9})
+            assert caught.value.body["left"] == 8
+            resources = package.Resources(session)
+            found = await resources.state_stock().get("ladder")
+            assert found.value == {"left": 8}
+            packed = await resources.job_pack().run({"name": "ladder", "count": 1}, within=60)
+            assert packed == "1 ladder in a box"
     for name in [name for name in sys.modules if name.partition(".")[0] == "shop_v1"]:
+        del sys.modules[name]
+
+
+@pytest.mark.slow
+async def test_a_generated_client_of_the_gallery_uses_feed_bucket_and_download(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    manifest = gallery.service.contract.manifest()
+    sdk(manifest, tmp_path / "packages")
+    monkeypatch.syspath_prepend(tmp_path / "packages")
+    package = importlib.import_module("gallery_v1")
+    caller = shell_contract(manifest)
+    async with station(tmp_path) as house:
+        key = await house.deploy("gallery", gallery.service.contract)
+        own = Service(caller, key=await house.deploy("callers", caller), authority=house.url)
+        service = gallery.service(key=key, authority=house.url)
+        async with service.connect() as session, own.connect() as calling:
+            wire = transport(calling.client(manifest))
+            client = package.Client(wire)
+            run = await client.start_gallery_hang({"name": "cat"})
+            await run.upload(b"meow" * 50_000)
+            assert await client.result_gallery_hang(run) == 200_000
+            grant = await client.call_gallery_fetch({"name": "cat"})
+            fetched = b"".join([chunk async for chunk in wire.download(grant)])
+            assert fetched == b"meow" * 50_000
+            titled = {"name": "cat", "title": "A cat"}
+            repeating = package.Client(transport(calling.client(manifest), key="1"))
+            answers = [await repeating.call_gallery_name(titled) for _ in range(2)]
+            assert answers[0] == answers[1]
+            bucket = package.Resources(session).kv_titles()
+            found = await bucket.get("cat")
+            assert (found.value, found.revision) == (titled, answers[0]["number"])
+            async with aclosing(client.feed_gallery_titles({})) as titles:
+                assert await anext(titles) == titled
+    for name in [name for name in sys.modules if name.partition(".")[0] == "gallery_v1"]:
         del sys.modules[name]

@@ -80,6 +80,13 @@ def odd_manifests(draw: st.DrawFn) -> dict[str, Any]:
         names, st.fixed_dictionaries({"input": reference}), min_size=1, max_size=3
     )
     jobs = surfaces("jobs", payload=reference, result=reference)
+    kinds = draw(st.lists(names.filter(bool), unique=True, max_size=3))
+    raised = st.lists(st.sampled_from(kinds), unique=True) if kinds else st.just([])
+    failing = raised.map(lambda chosen: [{"type": kind} for kind in chosen])
+    docs = st.fixed_dictionaries(
+        {"markdown": st.lists(names, min_size=1, max_size=4).map("\n  ".join)},
+        optional={"summary": names},
+    )
     return {
         "format": "trellis.contract.v1",
         "id": "odd.names@v1",
@@ -87,9 +94,20 @@ def odd_manifests(draw: st.DrawFn) -> dict[str, Any]:
         "description": draw(names),
         "kind": "service",
         "schemas": {name: schema for name, schema in declared.items() if name},
-        "rpc": surfaces("rpc", input=reference, output=reference),
+        "errors": {
+            kind: {"type": kind, "docs": draw(docs), **draw(st.sampled_from(bodies))}
+            for kind in kinds
+            for bodies in [[{}, {"schema": draw(reference)}]]
+        },
+        "rpc": surfaces("rpc", input=reference, output=reference, errors=failing, docs=docs),
         "operations": surfaces(
-            "operations", input=reference, output=reference, signals=signals, cancel=st.booleans()
+            "operations",
+            input=reference,
+            output=reference,
+            signals=signals,
+            cancel=st.booleans(),
+            errors=failing,
+            docs=docs,
         ),
         "events": surfaces("events", event=reference),
         "feeds": surfaces("feeds", input=reference, event=reference),
@@ -99,6 +117,12 @@ def odd_manifests(draw: st.DrawFn) -> dict[str, Any]:
         "state": {
             name: {"kind": "value", "schema": {"schema": "Ok"}}
             for name in draw(st.lists(names.filter(bool), unique=True, max_size=3))
+        },
+        "resources": {
+            "kv": {
+                name: {"purpose": draw(names), "schema": draw(reference)}
+                for name in draw(st.lists(names.filter(bool), unique=True, max_size=3))
+            }
         },
     }
 

@@ -1,6 +1,7 @@
 """A generated package at work: with a transport that records, and a service that answers."""
 
 import importlib
+import inspect
 import json
 import sys
 from collections.abc import AsyncIterator, Iterator
@@ -47,6 +48,8 @@ CONTRACT: dict[str, Any] = {
             "subject": "rpc.v1.Thing.Get",
             "input": {"schema": "Both"},
             "output": {"schema": "Thing"},
+            "errors": [{"type": "Gone"}],
+            "docs": {"summary": "Get a thing.", "markdown": "By name:\n\n    get(name)"},
         }
     },
     "operations": {
@@ -57,6 +60,7 @@ CONTRACT: dict[str, Any] = {
             "output": {"schema": "Thing"},
             "signals": {"goOn": {"input": {"schema": "Both"}}},
             "cancel": True,
+            "errors": [{"type": "Gone"}],
         }
     },
     "events": {
@@ -77,7 +81,12 @@ CONTRACT: dict[str, Any] = {
     },
     "jobs": {"make": {"payload": {"schema": "Both"}}},
     "eventConsumers": {"own": {"self": ["Thing.Made"]}},
-    "resources": {"store": {"files": {"purpose": "Keep."}}},
+    "state": {"shelves": {"kind": "map", "schema": {"schema": "Thing"}}},
+    "resources": {
+        "store": {"files": {"purpose": "Keep."}},
+        "kv": {"spare": {"purpose": "Spare things.", "schema": {"schema": "Thing"}}},
+    },
+    "errors": {"Gone": {"type": "Gone", "schema": {"schema": "Thing"}}},
 }
 
 
@@ -141,6 +150,77 @@ async def test_a_client_reaches_the_subjects_of_the_contract(package: ModuleType
     ]
 
 
+class Refusal(Exception):  # noqa: N818 - as a transport may name it
+    """What a transport raises for an error that came."""
+
+    def __init__(self, kind: str) -> None:
+        super().__init__(kind)
+        self.body = {"id": "1", "type": kind, "message": f"it is {kind}"}
+
+
+async def test_declared_errors_are_classes_and_others_come_as_they_are(
+    package: ModuleType,
+) -> None:
+    class Refusing(Wire):
+        async def call(self, *_arguments: Any) -> Any:
+            raise self.refusal
+
+        start = call
+        refusal = Refusal("Gone")
+
+    gone: Any = importlib.import_module("things_v2.errors").Gone
+    wire = Refusing()
+    client = package.Client(wire)
+    for ask in (client.call_thing_get, client.start_thing_make):
+        with pytest.raises(gone, match="it is Gone") as caught:
+            await ask({"a": "x"})
+        assert caught.value.body["id"] == "1"
+        assert caught.value.__cause__ is wire.refusal
+    wire.refusal = Refusal("Other")
+    with pytest.raises(Refusal):
+        await client.call_thing_get({"a": "x"})
+
+
+class Ended:
+    """A run that has ended."""
+
+    def __init__(self, **snapshot: Any) -> None:
+        self.snapshot = {"revision": 2, **snapshot}
+
+    async def wait(self) -> Any:
+        return self.snapshot
+
+
+async def test_a_run_gives_its_output_or_raises_its_error(package: ModuleType) -> None:
+    gone: Any = importlib.import_module("things_v2.errors").Gone
+    ended: Any = importlib.import_module("things_v2.transport").OperationError
+    result = package.Client(Wire()).result_thing_make
+    assert await result(Ended(state="completed", output={"id": "1"})) == {"id": "1"}
+    with pytest.raises(gone, match="it is Gone"):
+        await result(Ended(state="failed", error=Refusal("Gone").body))
+    with pytest.raises(ended, match="Other: it is Other"):
+        await result(Ended(state="failed", error=Refusal("Other").body))
+    with pytest.raises(ended, match="was cancelled"):
+        await result(Ended(state="cancelled"))
+
+
+def test_jobs_buckets_and_state_are_members(package: ModuleType) -> None:
+    class Session:
+        def __getattr__(self, verb: str) -> Any:
+            return lambda *arguments: (verb, *arguments)
+
+    resources = package.Resources(Session())
+    assert resources.job_make() == ("jobs", "make")
+    assert resources.kv_spare() == ("kv", "spare")
+    assert resources.state_shelves({"v1": dict}) == ("state_map", "shelves", {"v1": dict})
+
+
+def test_what_the_author_wrote_is_kept_whole(package: ModuleType) -> None:
+    told = "Get a thing.\n\nBy name:\n\n    get(name)"
+    assert inspect.getdoc(package.Client.call_thing_get) == told
+    assert inspect.getdoc(package.Service.call_thing_get) == told
+
+
 class Host:
     """Takes note of what a service serves."""
 
@@ -182,7 +262,7 @@ def test_a_package_knows_its_contract(package: ModuleType) -> None:
     facts = importlib.import_module("things_v2.contract")
     assert facts.ID == "things@v2"
     assert facts.DIGEST == digest(CONTRACT) == digest(facts.manifest())
-    assert (facts.STORES, facts.KV) == (("files",), ())
+    assert (facts.STORES, facts.KV) == (("files",), ("spare",))
 
 
 def test_types_say_what_schemas_say(package: ModuleType) -> None:

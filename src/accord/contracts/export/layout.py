@@ -5,6 +5,7 @@ that could grow too long for one line are written one item per line with a final
 line needs breaking.
 """
 
+import inspect
 import re
 import unicodedata
 from collections.abc import Iterable, Mapping, Sequence
@@ -62,6 +63,7 @@ class UniqueNames:
 
 
 WIDTH: Final = 88
+INDENT: Final = " " * 8
 
 _LONGEST_DOC: Final = 68
 _SOFT: Final = str.maketrans({'"': "'", "\\": "/"})
@@ -111,6 +113,29 @@ def docstring(value: str, indent: str = "    ") -> str:
     return f'{indent}"""{line}"""\n'
 
 
+def documentation(entry: Mapping[str, Any], doc: str) -> str:
+    """What the contract's author wrote of an entry, summary first, or else `doc`."""
+    docs = entry.get("docs", {})
+    texts = ((docs.get(each) or "").strip() for each in ("summary", "markdown"))
+    return _readable("\n\n".join(dict.fromkeys(text for text in texts if text))) or doc
+
+
+def _readable(value: str) -> str:
+    """A text without what a docstring cannot have, and without common indentation."""
+    plain = "".join(each if each.isprintable() or each == "\n" else " " for each in value)
+    lines = inspect.cleandoc(plain.translate(_SOFT).strip()).split("\n")
+    return "\n".join(line.rstrip() for line in lines)
+
+
+def long_docstring(value: str, indent: str = INDENT) -> str:
+    """A docstring that keeps the lines of a text."""
+    first, *rest = _readable(value).split("\n")
+    if not rest:
+        return f'{indent}"""{first}"""\n'
+    lines = "".join(f"{indent}{line}\n" if line else "\n" for line in rest)
+    return f'{indent}"""{first}\n{lines}{indent}"""\n'
+
+
 def listing(start: str, items: Iterable[str], end: str, indent: str = "") -> str:
     """Items in brackets, one per line."""
     lines = "".join(f"{indent}    {item},\n" for item in items)
@@ -144,9 +169,6 @@ def union(start: str, parts: Sequence[str]) -> str:
         return f"{start}(\n    {joined}\n)\n"
     rest = "".join(f"    | {part}\n" for part in parts[1:])
     return f"{start}(\n    {parts[0]}\n{rest})\n"
-
-
-INDENT: Final = " " * 8
 
 
 @dataclass(frozen=True, slots=True)
@@ -198,4 +220,4 @@ def method(
         kind += f"[\n{inner}    ]"
     elif arguments:
         kind += f"[{arguments[0]}]"
-    return f"\n    {head}(\n{lines}    ) -> {kind}:\n{docstring(doc, INDENT)}{body}"
+    return f"\n    {head}(\n{lines}    ) -> {kind}:\n{long_docstring(doc)}{body}"

@@ -4,17 +4,24 @@
 """
 
 import functools
+import re
 import tempfile
+import textwrap
 from collections.abc import Iterable, Iterator, Mapping
 from importlib import resources
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any, Final, Literal
 
 from accord.contracts.errors import ContractError
 from accord.contracts.export.layout import (
     INDENT,
+    WIDTH,
     Interface,
+    UniqueNames,
+    class_name,
     docstring,
+    documentation,
+    long_docstring,
     method,
     method_names,
     signal_names,
@@ -74,12 +81,15 @@ def render_sdk(contract: Mapping[str, Any]) -> dict[str, str]:
     schemas = {**_inline_errors(manifest), **manifest.get("schemas", {})}
     types, names = render_types(f"The payloads of {manifest['id']}.", schemas)
     interface = Interface(manifest, names, method_names(manifest))
+    kinds = _error_names(manifest)
     files = {
         "__init__.py": _init(manifest),
-        "client.py": render_client(interface),
+        "client.py": render_client(interface, kinds),
         "contract.json": canonical.encode(manifest).decode() + "\n",
         "contract.py": _facts(manifest, named),
+        "errors.py": render_errors(interface, kinds),
         "py.typed": "",
+        "resources.py": render_resources(interface),
         "server.py": render_server(interface),
         "transport.py": _transport(),
         "types.py": types,
@@ -105,8 +115,8 @@ def _init(manifest: Mapping[str, Any]) -> str:
     return (
         docstring(f"{manifest['displayName']} ({manifest['id']}). Generated; do not edit.", "")
         + "\nfrom .client import Client\nfrom .contract import DIGEST, ID\n"
-        + 'from .server import Service, serve\n\n__all__ = ["DIGEST", "ID", "Client", '
-        + '"Service", "serve"]\n'
+        + "from .resources import Resources\nfrom .server import Service, serve\n\n"
+        + '__all__ = ["DIGEST", "ID", "Client", "Resources", "Service", "serve"]\n'
     )
 
 
@@ -173,56 +183,225 @@ def sdk(
     return package
 
 
-def render_client(interface: Interface) -> str:
-    """The module `client`."""
+def _error_names(manifest: Mapping[str, Any]) -> dict[str, str]:
+    """The class of each declared error, by its type."""
+    kinds = {error["type"] for error in manifest.get("errors", {}).values()}
+    for section in ("rpc", "operations"):
+        for surface in manifest.get(section, {}).values():
+            kinds.update(error["type"] for error in surface.get("errors", ()))
+    return UniqueNames(("Any", "DeclaredError", "Mapping")).all(
+        (kind, class_name(kind)) for kind in kinds
+    )
+
+
+def render_errors(interface: Interface, kinds: Mapping[str, str]) -> str:
+    """The module `errors`."""
+    contract = interface.contract
+    declared = sorted(contract.get("errors", {}).items(), reverse=True)
+    entries = {entry["type"]: entry for _, entry in declared}
+    classes = ""
+    for kind, name in kinds.items():
+        entry = entries.get(kind, {})
+        members = "Mapping[str, Any]"
+        if "schema" in entry:
+            reference = entry["schema"]
+            schema = reference["schema"] if is_reference(reference) else kind
+            members = f"types.{interface.types[schema]}"
+        classes += (
+            f"\n\nclass {name}(DeclaredError[{members}]):\n"
+            + long_docstring(documentation(entry, f"The declared error {kind}."), "    ")
+            + f"\n    type = {text(kind)}\n"
+        )
+    needed = used(("Any", "types"), _without_docs(classes))
+    imports = ""
+    if "Any" in needed:
+        imports += "from collections.abc import Mapping\nfrom typing import Any\n\n"
+    imports += "from . import types\n" if "types" in needed else ""
+    imports += "from .transport import DeclaredError\n" if classes else ""
+    return (
+        docstring(f"The errors of {contract['id']}. Generated from the contract; do not edit.", "")
+        + ("\n" if imports else "")
+        + imports
+        + classes
+    )
+
+
+def render_resources(interface: Interface) -> str:
+    """The module `resources`."""
+    methods = "".join(_resources(interface))
+    identity = interface.contract["id"]
+    needed = used(
+        ("JobQueue", "KeyValue", "Migrations", "Session", "StateMap", "StateValue"),
+        _without_docs(methods) + "Session",
+    )
+    return (
+        docstring(f"What {identity} keeps. Generated from the contract; do not edit.", "")
+        + "\n"
+        + ("from . import types\n" if used(("types",), _without_docs(methods)) else "")
+        + _imported(needed)
+        + "\n\nclass Resources:\n"
+        + docstring(f"Jobs, buckets and state of {identity}, for its own sessions.")
+        + "\n    def __init__(self, session: Session) -> None:\n"
+        + f"{INDENT}self._session = session\n{methods}"
+    )
+
+
+def _imported(names: Iterable[str]) -> str:
+    line = f"from .transport import {', '.join(names)}\n"
+    if len(line) <= WIDTH + 1:
+        return line
+    return "from .transport import (\n" + "".join(f"    {name},\n" for name in names) + ")\n"
+
+
+def _resources(interface: Interface) -> Iterator[str]:
+    contract = interface.contract
+    for name, called, job in interface.entries("jobs"):
+        yield _resource(
+            f"job_{called}",
+            [
+                "JobQueue",
+                interface.type_of(job["payload"]),
+                interface.type_of(job["result"]) if "result" in job else "None",
+            ],
+            documentation(job, f"The job queue {name}."),
+            "jobs",
+            name,
+        )
+    buckets = contract.get("resources", {}).get("kv", {})
+    for name, called in _suffixes(buckets):
+        bucket = buckets[name]
+        yield _resource(
+            f"kv_{called}",
+            ["KeyValue", interface.type_of(bucket["schema"])],
+            documentation(
+                {"docs": {"summary": bucket["purpose"], **bucket.get("docs", {})}},
+                f"The bucket {name}.",
+            ),
+            "kv",
+            name,
+        )
+    stores = contract.get("state", {})
+    for name, called in _suffixes(stores):
+        store = stores[name]
+        kind, verb = (
+            ("StateMap", "state_map") if store["kind"] == "map" else ("StateValue", "state_value")
+        )
+        yield _resource(
+            f"state_{called}",
+            [kind, interface.type_of(store["schema"])],
+            documentation(store, f"The state {name}."),
+            verb,
+            name,
+            migrates=True,
+        )
+
+
+def _suffixes(entries: Iterable[str]) -> list[tuple[str, str]]:
+    return sorted(UniqueNames().all((name, snake_name(name)) for name in entries).items())
+
+
+def _resource(
+    called: str, returns: list[str], doc: str, verb: str, name: str, *, migrates: bool = False
+) -> str:
+    return method(
+        f"def {called}",
+        ["migrations: Migrations | None = None"] if migrates else [],
+        returns,
+        doc,
+        f"{INDENT}return self._session.{verb}(\n{INDENT}    {text(name)},\n"
+        + (f"{INDENT}    migrations,\n" if migrates else "")
+        + f"{INDENT})\n",
+    )
+
+
+def render_client(interface: Interface, kinds: Mapping[str, str]) -> str:
+    """The module `client`; `kinds` are the classes of declared errors by type."""
     methods = "".join(
         (
-            *_client_calls(interface),
-            *_client_operations(interface),
+            *_client_calls(interface, kinds),
+            *_client_operations(interface, kinds),
             *_client_events(interface),
             *_client_feeds(interface),
         )
     )
     contract = interface.contract
-    needed = used(("Any", "AsyncIterator", "Run", "types"), methods)
+    code = _without_docs(methods)
+    needed = used(("Any", "AsyncIterator", "errors", "types"), code)
     imports = "from collections.abc import AsyncIterator\n" if "AsyncIterator" in needed else ""
     imports += "from typing import Any\n" if "Any" in needed else ""
     imports += "\n" if imports else ""
-    imports += "from . import types\n" if "types" in needed else ""
-    runs = "Run, " if "Run" in needed else ""
+    modules = [name for name in needed if name in ("errors", "types")]
+    imports += f"from . import {', '.join(modules)}\n" if modules else ""
+    wire = [*used(("Run",), code), "Transport", *used(("declared", "outcome"), code)]
     return (
         docstring(f"Calls {contract['id']}. Generated from the contract; do not edit.", "")
-        + f"\n{imports}from .transport import {runs}Transport\n\n\nclass Client:\n"
+        + f"\n{imports}{_imported(wire)}\n\nclass Client:\n"
         + docstring(contract["displayName"] or contract["id"])
         + "\n    def __init__(self, transport: Transport) -> None:\n"
         + f"{INDENT}self._wire = transport\n{methods}"
     )
 
 
-def _client_calls(interface: Interface) -> Iterator[str]:
+# Docstrings have no double quotes inside, and strings in code do not begin with three.
+_DOCSTRING: Final = re.compile(r'^ +"""[^"]*"""$', re.MULTILINE)
+
+
+def _without_docs(methods: str) -> str:
+    """Generated code without its docstrings, to see which names it uses."""
+    return _DOCSTRING.sub("", methods)
+
+
+def _raising(body: str, surface: Mapping[str, Any], kinds: Mapping[str, str]) -> str:
+    """A body that raises the declared errors of a surface as their classes."""
+    classes = _classes(surface, kinds)
+    if not classes:
+        return body
+    return f"{INDENT}with declared(\n{classes}{INDENT}):\n" + textwrap.indent(body, "    ")
+
+
+def _classes(surface: Mapping[str, Any], kinds: Mapping[str, str]) -> str:
+    named = dict.fromkeys(kinds[error["type"]] for error in surface.get("errors", ()))
+    return "".join(f"{INDENT}    errors.{name},\n" for name in named)
+
+
+def _client_calls(interface: Interface, kinds: Mapping[str, str]) -> Iterator[str]:
     for name, called, rpc in interface.entries("rpc"):
         reply = interface.type_of(rpc["output"])
+        body = _await(f"reply: {reply} = await self._wire.call", rpc)
         yield method(
             f"async def call_{called}",
             [f"payload: {interface.type_of(rpc['input'])}"],
             [reply],
-            _doc(rpc, f"Call {name}."),
-            _await(f"reply: {reply} = await self._wire.call", rpc) + f"{INDENT}return reply\n",
+            documentation(rpc, f"Call {name}."),
+            _raising(body, rpc, kinds) + f"{INDENT}return reply\n",
         )
 
 
-def _client_operations(interface: Interface) -> Iterator[str]:
+def _client_operations(interface: Interface, kinds: Mapping[str, str]) -> Iterator[str]:
     for name, called, operation in interface.entries("operations"):
+        progress = interface.type_of(operation.get("progress"))
+        output = interface.type_of(operation["output"])
         yield method(
             f"async def start_{called}",
             [f"payload: {interface.type_of(operation['input'])}"],
-            [
-                "Run",
-                interface.type_of(operation.get("progress")),
-                interface.type_of(operation["output"]),
-            ],
-            _doc(operation, f"Start {name}."),
-            _await("return await self._wire.start", operation),
+            ["Run", progress, output],
+            documentation(operation, f"Start {name}."),
+            _raising(
+                _await(f"run: Run[{progress}, {output}] = await self._wire.start", operation),
+                operation,
+                kinds,
+            )
+            + f"{INDENT}return run\n"
+            if operation.get("errors")
+            else _await("return await self._wire.start", operation),
+        )
+        yield method(
+            f"async def result_{called}",
+            [f"run: Run[Any, {output}]"],
+            [output],
+            f"Wait for the output of a run of {name}, or raise its error.",
+            f"{INDENT}return outcome(\n{INDENT}    await run.wait(),\n"
+            f"{_classes(operation, kinds)}{INDENT})\n",
         )
         for signal, suffix in signal_names(operation).items():
             payload = interface.type_of(operation["signals"][signal]["input"])
@@ -243,14 +422,14 @@ def _client_events(interface: Interface) -> Iterator[str]:
             f"async def publish_{called}",
             [f"payload: {payload}"],
             ["None"],
-            _doc(event, f"Publish {name}."),
+            documentation(event, f"Publish {name}."),
             _await("await self._wire.publish", event),
         )
         yield method(
             f"def subscribe_{called}",
             [],
             ["AsyncIterator", payload],
-            _doc(event, f"Every {name} from now on."),
+            documentation(event, f"Every {name} from now on."),
             f"{INDENT}return self._wire.subscribe(\n"
             f"{INDENT}    {text(wildcard(event['subject']))},\n{INDENT})\n",
         )
@@ -262,16 +441,9 @@ def _client_feeds(interface: Interface) -> Iterator[str]:
             f"def feed_{called}",
             [f"payload: {interface.type_of(feed['input'])}"],
             ["AsyncIterator", interface.type_of(feed["event"])],
-            _doc(feed, f"Open the feed {name}."),
+            documentation(feed, f"Open the feed {name}."),
             _await("return self._wire.feed", feed),
         )
-
-
-def _doc(entry: Mapping[str, Any], doc: str) -> str:
-    """What is said of a method: the first line of what the contract's author wrote, if anything."""
-    docs = entry.get("docs", {})
-    written = (docs.get("summary") or docs.get("markdown") or "").strip()
-    return written.partition("\n")[0] or doc
 
 
 def _await(start: str, surface: Mapping[str, Any]) -> str:
@@ -293,7 +465,8 @@ def render_server(interface: Interface) -> str:
     methods = "".join(stub for stub, _ in parts)
     served = "".join(binding for _, binding in parts)
     identity = interface.contract["id"]
-    needed = used(("Any", "AsyncIterator", "Context", "OperationContext", "types"), methods)
+    named = ("Any", "AsyncIterator", "Context", "OperationContext", "types")
+    needed = used(named, _without_docs(methods))
     imports = f"from abc import ABC{', abstractmethod' if methods else ''}\n"
     imports += "from collections.abc import AsyncIterator\n" if "AsyncIterator" in needed else ""
     imports += "from typing import Any\n" if "Any" in needed else ""
@@ -320,7 +493,7 @@ def _server_calls(interface: Interface) -> Iterator[Part]:
             f"{_ABSTRACT}async def call_{called}",
             ["context: Context", f"payload: {interface.type_of(rpc['input'])}"],
             [interface.type_of(rpc["output"])],
-            f"Answer {name}.",
+            documentation(rpc, f"Answer {name}."),
         )
         yield stub, _binding("serve_call", rpc["subject"], f"call_{called}")
 
@@ -335,7 +508,7 @@ def _server_operations(interface: Interface) -> Iterator[Part]:
                 f"payload: {interface.type_of(operation['input'])}",
             ],
             [interface.type_of(operation["output"])],
-            f"Run {name} to its end.",
+            documentation(operation, f"Run {name} to its end."),
         )
         signals = signal_names(operation)
         for signal, suffix in signals.items():
@@ -373,7 +546,7 @@ def _server_feeds(interface: Interface) -> Iterator[Part]:
             f"{_ABSTRACT}def feed_{called}",
             ["context: Context", f"payload: {interface.type_of(feed['input'])}"],
             ["AsyncIterator", interface.type_of(feed["event"])],
-            f"Answer the feed {name}.",
+            documentation(feed, f"Answer the feed {name}."),
         )
         yield stub, _binding("serve_feed", feed["subject"], f"feed_{called}")
 
@@ -384,18 +557,18 @@ def _server_jobs(interface: Interface) -> Iterator[Part]:
             f"{_ABSTRACT}async def job_{called}",
             ["context: Context", f"payload: {interface.type_of(job['payload'])}"],
             [interface.type_of(job.get("result"))],
-            f"Work on a job of {name}.",
+            documentation(job, f"Work on a job of {name}."),
         )
         yield stub, _binding("serve_job", name, f"job_{called}")
 
 
 def _server_consumers(interface: Interface) -> Iterator[Part]:
-    for name, called, _ in interface.entries("eventConsumers"):
+    for name, called, group in interface.entries("eventConsumers"):
         stub = method(
             f"{_ABSTRACT}async def consume_{called}",
             ["context: Context", "event: str", "payload: Any"],
             ["None"],
-            f"Take an event of the group {name}.",
+            documentation(group, f"Take an event of the group {name}."),
         )
         yield stub, _binding("serve_events", name, f"consume_{called}")
 

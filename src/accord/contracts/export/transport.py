@@ -4,12 +4,66 @@ Nothing here knows a server: whoever connects implements these protocols. This f
 copied as it stands into every generated package.
 """
 
-from collections.abc import AsyncIterable, AsyncIterator, Awaitable, Callable, Mapping
-from typing import Any, Generic, NotRequired, Protocol, TypedDict, TypeVar
+from collections.abc import (
+    AsyncIterable,
+    AsyncIterator,
+    Awaitable,
+    Callable,
+    Iterator,
+    Mapping,
+)
+from contextlib import contextmanager
+from typing import Any, ClassVar, Generic, NotRequired, Protocol, TypedDict, TypeVar
 
+M = TypeVar("M")
 P = TypeVar("P")
 R = TypeVar("R")
+V = TypeVar("V")
 P_contra = TypeVar("P_contra", contravariant=True)
+R_co = TypeVar("R_co", covariant=True)
+V_co = TypeVar("V_co", covariant=True)
+
+
+class DeclaredError(Exception, Generic[M]):
+    """An error that the contract declares; its members are in `body`."""
+
+    type: ClassVar[str]
+
+    def __init__(self, message: str, body: M) -> None:
+        super().__init__(message)
+        self.body = body
+
+
+Kinds = tuple[type[DeclaredError[Any]], ...]
+
+
+class OperationError(Exception):
+    """An operation ended without an output, and with no error that is declared."""
+
+    def __init__(self, message: str, snapshot: Mapping[str, Any]) -> None:
+        super().__init__(message)
+        self.snapshot = snapshot
+
+
+@contextmanager
+def declared(*kinds: type[DeclaredError[Any]]) -> Iterator[None]:
+    """Raise errors of a transport that have one of these types as that class."""
+    try:
+        yield
+    except Exception as error:
+        typed = _typed(getattr(error, "body", None), kinds)
+        if typed is None:
+            raise
+        raise typed from error
+
+
+def _typed(body: Any, kinds: Kinds) -> DeclaredError[Any] | None:
+    if not isinstance(body, Mapping):
+        return None
+    for kind in kinds:
+        if body.get("type") == kind.type:
+            return kind(str(body.get("message", kind.type)), body)
+    return None
 
 
 class Snapshot(TypedDict, Generic[P, R]):
@@ -19,6 +73,20 @@ class Snapshot(TypedDict, Generic[P, R]):
     state: str
     progress: NotRequired[P]
     output: NotRequired[R]
+
+
+def outcome(snapshot: Snapshot[P, R], *kinds: type[DeclaredError[Any]]) -> R:
+    """The output of an operation that has ended; raises its error if it has none."""
+    if snapshot["state"] == "completed":
+        return snapshot["output"]
+    body: Any = dict(snapshot).get("error")
+    typed = _typed(body, kinds)
+    if typed is not None:
+        raise typed
+    message = f"the operation was {snapshot['state']}"
+    if isinstance(body, Mapping):
+        message = f"{body.get('type')}: {body.get('message')}"
+    raise OperationError(message, dict(snapshot))
 
 
 class Run(Protocol[P, R]):
@@ -79,6 +147,144 @@ class Transport(Protocol):
 
     def feed(self, subject: str, payload: Any) -> AsyncIterator[Any]:
         """Open a feed and return its payloads."""
+        ...
+
+
+class Stored(Protocol[V_co]):
+    """A stored value."""
+
+    @property
+    def key(self) -> str | None:
+        """Its key; None in a store of one value."""
+        ...
+
+    @property
+    def value(self) -> V_co:
+        """The value itself."""
+        ...
+
+    @property
+    def revision(self) -> int:
+        """The number of this change, for writing only if there was no other."""
+        ...
+
+
+class KeyValue(Protocol[V]):
+    """A bucket of values by key."""
+
+    async def get(self, key: str) -> Stored[V] | None:
+        """The value of a key."""
+        ...
+
+    async def put(self, key: str, value: V) -> int:
+        """Write a value and return its revision."""
+        ...
+
+    async def create(self, key: str, value: V) -> int:
+        """Write a value of a key that has none."""
+        ...
+
+    async def update(self, key: str, value: V, revision: int) -> int:
+        """Replace one revision."""
+        ...
+
+    async def delete(self, key: str, revision: int | None = None) -> None:
+        """Delete a key."""
+        ...
+
+    def entries(self, within: str = "") -> AsyncIterator[Stored[V]]:
+        """All values, or those of keys that begin with `within` and a dot."""
+        ...
+
+    def watch(self, within: str = "") -> AsyncIterator[tuple[str, Stored[V] | None]]:
+        """The keys with their values, and every later change; None is a deletion."""
+        ...
+
+
+class StateValue(Protocol[V]):
+    """State of one value."""
+
+    async def get(self) -> Stored[V] | None:
+        """The value."""
+        ...
+
+    async def put(self, value: V, *, revision: int | None = None) -> int:
+        """Write the value, of one revision only if that is given."""
+        ...
+
+    async def change(self, change: Callable[[V | None], V]) -> V:
+        """Write what a function makes of the value."""
+        ...
+
+    async def delete(self, *, revision: int | None = None) -> bool:
+        """Delete the value; returns whether there was one."""
+        ...
+
+
+class StateMap(Protocol[V]):
+    """State of values by key."""
+
+    async def get(self, key: str) -> Stored[V] | None:
+        """The value of a key."""
+        ...
+
+    async def put(self, key: str, value: V, *, revision: int | None = None) -> int:
+        """Write a value, of one revision only if that is given."""
+        ...
+
+    async def change(self, key: str, change: Callable[[V | None], V]) -> V:
+        """Write what a function makes of the value."""
+        ...
+
+    async def delete(self, key: str, *, revision: int | None = None) -> bool:
+        """Delete a key; returns whether it had a value."""
+        ...
+
+    def entries(self, prefix: str = "") -> AsyncIterator[Stored[V]]:
+        """All values of keys that begin with a prefix."""
+        ...
+
+
+class JobQueue(Protocol[P_contra, R_co]):
+    """A queue of the service's own jobs."""
+
+    async def submit(self, payload: P_contra, *, deadline: float | None = None) -> str:
+        """Submit a job and return its id."""
+        ...
+
+    async def run(self, payload: P_contra, *, within: float) -> R_co:
+        """Submit a job and return its result."""
+        ...
+
+
+Migrations = Mapping[str, Callable[[Any], Any]]
+
+
+class Session(Protocol):
+    """A session of the contract itself, for what belongs to it."""
+
+    def jobs(self, name: str) -> JobQueue[Any, Any]:
+        """A job queue, by its logical name."""
+        ...
+
+    def kv(self, alias: str) -> KeyValue[Any]:
+        """A bucket, by its alias."""
+        ...
+
+    def state_map(
+        self,
+        name: str,
+        migrations: Migrations | None = None,
+    ) -> StateMap[Any]:
+        """State of values by key; `migrations` convert older versions."""
+        ...
+
+    def state_value(
+        self,
+        name: str,
+        migrations: Migrations | None = None,
+    ) -> StateValue[Any]:
+        """State of one value; `migrations` convert older versions."""
         ...
 
 
