@@ -138,7 +138,8 @@ async def open_shop(folder: Path, shop: Shop) -> AsyncIterator[House]:
             service = shop.service(key=key, authority=house.url)
             await running.enter_async_context(service.connect())
 
-        yield House(*clients, replace)
+        ann, bea = clients
+        yield House(ann, bea, replace)
 
 
 @pytest.mark.slow
