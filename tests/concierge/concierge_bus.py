@@ -35,6 +35,8 @@ class ScriptedBus(Client):
         breaks: Whether the model fails after what it says.
         built_in: Whether it is the small built-in model.
         gate: Holds the model up before its last word.
+        embedder: The embedding model, and what its node tells about it.
+        near: The cosine of any two texts.
     """
 
     corpora: dict[str, list[dict[str, Any]]] = field(default_factory=lambda: {"manuals": [chunk()]})
@@ -44,6 +46,8 @@ class ScriptedBus(Client):
     breaks: bool = False
     built_in: bool = False
     gate: asyncio.Event | None = None
+    embedder: tuple[str, dict[str, Any]] | None = None
+    near: float = 0.9
     asked: list[tuple[str, Any, Any]] = field(default_factory=list)
     open: int = 0
     node_id: str = "own"
@@ -88,7 +92,11 @@ class ScriptedBus(Client):
                     for each in self.corpora[name]
                 ]
                 chunks.sort(key=lambda each: -each["score"])
-                return {"output": {"chunks": chunks[: given["k"]], "failed": []}, "meta": {}}
+                meta = {} if self.embedder is None else {"embedding_model": self.embedder[0]}
+                return {"output": {"chunks": chunks[: given["k"]], "failed": []}, "meta": meta}
+            case "embed.text" if self.embedder is not None:
+                rows = [[1.0], *([self.near] for _ in given["texts"][1:])]
+                return {"output": {"embeddings": rows, "dim": 1}, "meta": self.embedder[1]}
             case "market.search":
                 return {"output": {"posts": self.posts}, "meta": {"ranking": "embeddings"}}
             case "market.post":

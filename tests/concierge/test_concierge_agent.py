@@ -341,3 +341,37 @@ def test_the_best_model_is_taken_unless_one_is_named() -> None:
     assert choose_model(models, "other") == LanguageModel("other")
     with pytest.raises(CommunityError, match="no language model"):
         choose_model([])
+
+
+GERMAN = "Wann ist der Schuppen mit den Werkzeugen offen?"
+MINILM = "all-MiniLM-L6-v2"
+
+
+@pytest.mark.parametrize("near", [0.9, 0.0])
+async def test_a_question_in_a_language_that_the_embedder_is_not_made_for_is_told_so(
+    bus: ScriptedBus, near: float
+) -> None:
+    bus.near = near
+    told = "seems to be in German, and the embedding model all-MiniLM-L6-v2 is made for English"
+    for meta in ({}, {"languages": ["en"], "threshold": 0.3}):
+        bus.embedder = (MINILM, meta)
+        async with talking(bus) as (chat, _, _):
+            answer = await chat.ask(GERMAN)
+            assert told in answer
+            assert ("I do not know" in answer) == (near == 0.0)
+            assert "embedding model" not in await chat.ask("When is the tool shed open?")
+    bus.embedder = ("polyglot", {"languages": [], "threshold": 0.3})
+    async with talking(bus) as (chat, _, _):
+        assert "embedding model" not in await chat.ask(GERMAN)
+
+
+async def test_the_threshold_is_that_of_the_embedder(bus: ScriptedBus) -> None:
+    bus.near = 0.5
+    for threshold, is_known in ((0.45, True), (0.55, False), ("high", True), (-7, True)):
+        bus.embedder = ("polyglot", {"threshold": threshold})
+        async with talking(bus) as (chat, _, _):
+            answer = await chat.ask(GERMAN)
+        assert ("I do not know" not in answer) == is_known
+    bus.near, bus.embedder = 0.0, ("polyglot", {"threshold": -7})
+    async with talking(bus) as (chat, _, _):
+        assert "I do not know" in await chat.ask(GERMAN), "a node cannot make everything relevant"

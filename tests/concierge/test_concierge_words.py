@@ -22,9 +22,11 @@ from accord.concierge.rules import (
     RetrievedPassage,
     StreamedAnswer,
     answers,
+    languages,
     near_posts,
     plain_line,
     prompt_messages,
+    question_language,
     relevance,
     relevant_passages,
     replies,
@@ -266,3 +268,36 @@ def test_a_draft_waits_for_its_author_and_for_one_message_only() -> None:
     assert session.take("somebody else") is None
     assert session.take(last) == PostDraft(Category.OFFER, "t")
     assert session.take(last) is None
+
+
+@pytest.mark.parametrize(
+    ("question", "language"),
+    [
+        ("When is the tool shed open?", "en"),
+        ("How do I clean rain water?", "en"),
+        ("Wann ist der Schuppen offen?", "de"),
+        ("Wie reinige ich Regenwasser?", "de"),
+        ("¿Cómo se limpia el agua de lluvia?", "es"),
+        ("Comment est-ce que je nettoie l'eau de pluie ?", "fr"),
+        ("Come si pulisce l'acqua piovana?", "it"),
+        ("Como é que se limpa a água da chuva?", "pt"),
+        ("Hoe maak ik het regenwater schoon?", "nl"),
+        ("雨水怎么净化", "zh"),
+        ("雨水はどうやってきれいにしますか", "ja"),
+        ("빗물은 어떻게 정화하나요?", "ko"),
+        ("Как очистить дождевую воду?", "ru"),
+        ("What does 水 mean in the manual of the pump?", "en"),
+        ("MiniLM?", None),
+        ("", None),
+        ("12:30", None),
+    ],
+)
+def test_the_language_of_a_question_is_told_by_its_script_or_small_words(
+    question: str, language: str | None
+) -> None:
+    assert question_language(question) == language
+
+
+@given(st.text(max_size=300))
+def test_any_text_has_a_known_language_or_none(text: str) -> None:
+    assert question_language(text) in {*languages.NAMES, None}

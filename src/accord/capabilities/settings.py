@@ -88,6 +88,36 @@ class ModelsSettings(Section):
             " faster, and a caller who leaves is noticed between two batches (512 suits a GPU)",
         ),
     ] = 12
+    embedder: Annotated[
+        str,
+        Field(
+            max_length=1000,
+            description="the OpenAI-compatible server that embeds texts and documents: its address,"
+            " the model, and `dim=N` if it may be away when the station starts, such as "
+            "`http://127.0.0.1:11434/v1 bge-m3 dim=1024`; empty for the built-in model",
+        ),
+    ] = ""
+    embedder_key: Annotated[
+        SecretStr,
+        Field(description="the API key for the server in `embedder`", examples=["sk-..."]),
+    ] = SecretStr("")
+    embedder_languages: Annotated[
+        tuple[str, ...],
+        Field(
+            max_length=64,
+            description="the languages that the model in `embedder` is made for, such as "
+            '`["en", "de"]`; empty for all',
+        ),
+    ] = ()
+    embedder_threshold: Annotated[
+        float,
+        Field(
+            ge=0.05,
+            le=0.95,
+            description="the least cosine of a passage and a question by the model in `embedder` at"
+            " which the concierge answers from the passage",
+        ),
+    ] = 0.3
     cached_texts: Annotated[
         int, Field(ge=0, le=10_000_000, description="how many embedded texts are remembered")
     ] = 16384
@@ -98,6 +128,20 @@ class ModelsSettings(Section):
         for server in servers:
             split_server(server)
         return servers
+
+    @field_validator("embedder")
+    @classmethod
+    def _embedder_is_one(cls, embedder: str) -> str:
+        if embedder:
+            split_embedder(embedder)
+        return embedder
+
+    @field_validator("embedder_languages")
+    @classmethod
+    def _languages_are_codes(cls, languages: tuple[str, ...]) -> tuple[str, ...]:
+        if not all(re.fullmatch(r"[a-z]{2,3}", each, re.ASCII) for each in languages):
+            raise ValueError("should be codes of two or three small letters, such as de")
+        return languages
 
 
 class RagSettings(Section):
@@ -185,6 +229,29 @@ def split_server(server: str) -> ModelServer:
     if not all(map(_NAME.fullmatch, words)):
         raise ValueError("should name models behind the address, or none for all of the server")
     return ModelServer(url.rstrip("/"), tuple(words), at_once)
+
+
+@dataclass(frozen=True, slots=True)
+class EmbeddingServer:
+    """The server of the setting `embedder`; `dimensions` is None if the server is to be asked."""
+
+    url: str
+    model: str
+    dimensions: int | None = None
+
+
+def split_embedder(text: str) -> EmbeddingServer:
+    """Read `http://127.0.0.1:11434/v1 bge-m3 dim=1024`, or raise `ValueError`."""
+    words = text.split()
+    told = [word for word in words if word.startswith("dim=")]
+    server = split_server(" ".join(word for word in words if word not in told))
+    if len(server.models) != 1 or server.at_once is not None:
+        raise ValueError("should name exactly one model behind the address")
+    if not told:
+        return EmbeddingServer(server.url, server.models[0])
+    if len(told) > 1 or not re.fullmatch(r"dim=[1-9][0-9]{0,4}", told[0], re.ASCII):
+        raise ValueError("should say dim=N with a number from 1 to 99999")
+    return EmbeddingServer(server.url, server.models[0], int(told[0].removeprefix("dim=")))
 
 
 CORPUS_PATTERN: Final = "[a-z0-9-]{1,64}"

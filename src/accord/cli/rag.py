@@ -1,13 +1,14 @@
-"""`accord rag add | load | query | list`: documents that are found again by asking.
+"""`accord rag`: documents that are found again by asking.
 
 Files go straight into the node's blob store; everything else goes through the node. A built corpus
 is loaded by this process itself, which holds the home meanwhile.
 """
 
 import asyncio
-from contextlib import AsyncExitStack, ExitStack
+from collections.abc import AsyncGenerator
+from contextlib import AsyncExitStack, ExitStack, aclosing
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any, cast
 
 import typer
 
@@ -19,6 +20,7 @@ from accord.cli.node import CommunityCli, choose_community, with_node
 if TYPE_CHECKING:
     from accord.capabilities.rag.corpora import Announcer
     from accord.cli.node import LocalNode
+    from accord.community.bus import Frame
     from accord.community.client import Client
     from accord.community.errors import CommunityError
     from accord.community.node import Node
@@ -262,6 +264,70 @@ def list_(cli: CommunityCli) -> None:
             for each in found
         ),
     )
+
+
+@app.command(epilog="Example: accord rag withdraw manuals blake3:7c1e…")
+def withdraw(
+    cli: CommunityCli,
+    corpus: OwnCorpus,
+    document: Annotated[str, typer.Argument(help="Its id, as `accord rag add` prints it.")],
+) -> None:
+    """Remove a document from a corpus of this node.
+
+    It is not found any more, nobody may read it here, and the file is deleted unless something else
+    here needs it. Other nodes that ingested it keep their copy: no event takes an ingestion back.
+    """
+
+    async def ask(client: "Client") -> dict[str, Any]:
+        given = {"doc_cid": document}
+        answer = await client.call(
+            "experimental.rag.withdraw", {"corpus": corpus}, given, idempotent=True
+        )
+        return dict(answer["output"])
+
+    told = cli.in_community(ask, with_models=True)
+    cli.emit({"corpus": corpus, **told}, f"{told['doc_cid']}: withdrawn, {_file_state(told)}")
+
+
+def _file_state(told: dict[str, Any]) -> str:
+    reasons = {
+        "corpus": "another corpus has it",
+        "share": "you share it; `accord file unshare` ends that",
+        "message": "a message of yours has it attached; `accord file unshare` takes it back",
+        "pin": "it is pinned",
+        "community": "something of yours in another community or on the market names it",
+    }
+    if told["file"] == "deleted":
+        return "file deleted"
+    return f"file kept: {reasons[told['kept_for']]}"
+
+
+@app.command(epilog="Example: accord rag reembed manuals")
+def reembed(cli: CommunityCli, corpus: OwnCorpus) -> None:
+    """Embed a corpus again after another embedding model was chosen.
+
+    Only documents that the model of now did not embed are done, each for itself: stop it whenever
+    you like, and the next time it goes on where it was. Questions are answered meanwhile.
+    """
+
+    async def work(client: "Client") -> dict[str, Any]:
+        stream = client.stream("experimental.rag.reembed", {"corpus": corpus}, {})
+        with output.progress("embedding") as show:
+            async with aclosing(cast("AsyncGenerator[Frame]", stream)) as frames:
+                async for frame in frames:
+                    if frame.event == "progress":
+                        show(frame.data["current"], frame.data["total"])
+                    else:
+                        return dict(frame.data)
+        raise RuntimeError("a stream has no end")
+
+    told = cli.in_community(work, with_models=True)
+    by = printable(told["model"]) if "model" in told else "words only: there is no embedding model"
+    cli.emit({"corpus": corpus, **told}, f"{corpus}: {told['documents']} documents by {by}")
+    for cid in told["failed"]:
+        cli.note(f"error: {printable(cid)}: its file is not here, so it stays as it was")
+    if told["failed"]:
+        raise typer.Exit(output.FAILED)
 
 
 def _files(paths: list[Path]) -> list[Path]:

@@ -16,6 +16,7 @@ from accord.concierge.rules.answers import (
     LanguageModel,
     RetrievedPassage,
     choose_model,
+    read_embedder,
 )
 from accord.concierge.rules.conversation import PostDraft
 
@@ -129,10 +130,16 @@ class CommunityAccess:
         except CommunityError as error:
             if error.code not in (Code.NOT_FOUND, Code.NOT_IMPLEMENTED):
                 raise
-            return found  # words have to do
+            embedder = read_embedder(model, {})
+            return [replace(each, embedder=embedder) for each in found]  # words have to do
         asked, *others = answer["output"]["embeddings"]
+        embedder = read_embedder(model, answer["meta"])
         return [
-            replace(each, similarity=sum(a * b for a, b in zip(asked, other, strict=True)))
+            replace(
+                each,
+                similarity=sum(a * b for a, b in zip(asked, other, strict=True)),
+                embedder=embedder,
+            )
             for each, other in zip(found, others, strict=True)
         ]
 

@@ -17,6 +17,7 @@ from accord.concierge.rules.answers import (
     MOST_PASSAGES,
     StreamedAnswer,
     cited_documents,
+    foreign_embedder,
     near_posts,
     plain_line,
     prompt_messages,
@@ -142,9 +143,11 @@ class Concierge:
                     return
                 found = await community.passages(question)
                 passages = relevant_passages(question, found, MOST_PASSAGES)
+                foreign = foreign_embedder(question, found)
+                note = replies.foreign_language(*foreign) if foreign else ""
                 if not passages:
                     session.outcome = AnswerOutcome.NOT_KNOWN
-                    yield replies.not_known(found, corpora)
+                    yield f"{replies.not_known(found, corpora)} {note}".rstrip()
                     return
                 session.passages = tuple(passages)
                 answer = StreamedAnswer()
@@ -165,7 +168,7 @@ class Concierge:
                         return
                     yield replies.broken_off(error)
                 author = replies.written_by(session.model) if session.model else ""
-                yield f"{author}\n\n{sources(passages)}"
+                yield f"{author}\n\n{sources(passages)}" + (f"\n\n({note})" if note else "")
                 session.remember(question, answer.text)
         except CommunityError as error:
             session.outcome = AnswerOutcome.FAILED

@@ -8,6 +8,7 @@ import pytest
 import typer
 from tests.capabilities.rag import papers
 from tests.capabilities.rag.papers import BREAD, POWER, RAIN
+from tests.fakes.embedding_server import embedding_server
 from typer.testing import CliRunner
 
 from accord.cli import app as everything
@@ -90,3 +91,31 @@ def test_mistakes_are_told_in_a_sentence(accord: Home, tmp_path: Path) -> None:
     for misused in ([str(tmp_path / "missing")], [str(tmp_path), "--title", "Both"]):
         accord("add", "manuals", *misused)
         assert accord.code == 2
+
+
+@pytest.mark.slow
+def test_a_document_is_withdrawn_by_its_id(accord: Home, tmp_path: Path) -> None:
+    paper = papers.write(tmp_path, "x.txt", "Old rules of the house.")
+    added = accord("add", "rules", str(paper), "--json")
+    cid = added["documents"][0]["doc_cid"]
+    assert f"{cid}: withdrawn, file deleted" in accord("withdraw", "rules", cid)
+    assert "no such corpus" in accord("query", "rules", "house")
+    assert "no such document" in accord("withdraw", "rules", cid)
+
+
+@pytest.mark.slow
+def test_a_corpus_is_embedded_again_by_the_model_of_a_server(
+    accord: Home, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for said in ("rain.md", "loaves.txt"):
+        papers.write(tmp_path, said, RAIN if said == "rain.md" else BREAD)
+    accord("add", "languages", str(tmp_path))
+    with embedding_server() as server:
+        monkeypatch.setenv("ACCORD_MODELS__EMBEDDER", f"{server.url} polyglot")
+        before = accord("query", "languages", "¿Cómo se limpia el agua?", "--json")
+        assert before["chunks"] == [], "no word is shared, and no vector can be compared"
+        assert "languages: 2 documents by polyglot" in accord("reembed", "languages")
+        found = accord("query", "languages", "¿Cómo se limpia el agua?", "--json")
+        assert found["chunks"][0]["metadata"]["doc_title"] == "rain"
+        assert found["embedding_model"] == "polyglot"
+        assert accord("reembed", "languages", "--json")["documents"] == 2

@@ -1,12 +1,13 @@
 """`embed.text` (section 4.3 of the specification), by one model that all callers share.
 
-`Batcher` computes concurrent requests together in a thread and caches vectors by text digest.
+`Batcher` computes concurrent requests together, in a thread or on a server, and caches vectors by
+text digest.
 """
 
 import asyncio
 from collections import OrderedDict
-from collections.abc import AsyncIterator, Mapping, Sequence
-from contextlib import asynccontextmanager
+from collections.abc import AsyncIterator, Iterable, Mapping, Sequence
+from contextlib import aclosing, asynccontextmanager
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final, Protocol
 
@@ -15,9 +16,11 @@ from cachetools import LRUCache
 
 from accord.capabilities import models
 from accord.capabilities.embed.minilm import MiniLM
-from accord.capabilities.settings import ModelsSettings
+from accord.capabilities.embed.remote import RemoteModel
+from accord.capabilities.models import EmbedderProfile
+from accord.capabilities.settings import ModelsSettings, split_embedder
 from accord.community.bus import Call
-from accord.community.errors import bad_request
+from accord.community.errors import CommunityError, bad_request
 from accord.community.node import Node
 from accord.community.rules import capabilities
 from accord.kernel.clock import Clock
@@ -47,9 +50,16 @@ class EmbeddingModel(Protocol):
 class Batcher:
     """An `Embedder` that batches requests to a model and caches up to `remembered` vectors."""
 
-    def __init__(self, model: EmbeddingModel, *, remembered: int) -> None:
+    def __init__(
+        self,
+        model: EmbeddingModel | RemoteModel,
+        *,
+        remembered: int,
+        profile: EmbedderProfile | None = None,
+    ) -> None:
         self.model = model.model
         self.dimensions = model.dimensions
+        self.profile = profile or EmbedderProfile()
         self._model = model
         self._remembered = remembered
         self._cache: LRUCache[bytes, Vector] = LRUCache(remembered)
@@ -111,10 +121,14 @@ class Batcher:
             self._due.clear()
         self._running = {key: future for key, (_, future) in taken}
         try:
-            rows = await asyncio.to_thread(self._model.vectors, [text for _, (text, _) in taken])
+            rows = await self._compute([text for _, (text, _) in taken])
             for (key, (_, future)), row in zip(taken, rows, strict=True):
-                future.set_result(row)
-                self._remember(key, row)
+                if isinstance(row, CommunityError):
+                    future.set_exception(row)
+                    future.exception()
+                else:
+                    future.set_result(row)
+                    self._remember(key, row)
         except Exception as error:  # noqa: BLE001 - those who asked are told; the next go on
             for future in self._running.values():
                 future.set_exception(error)
@@ -124,15 +138,25 @@ class Batcher:
                 future.cancel()  # nothing, for one that is done
             self._running = {}
 
+    async def _compute(self, texts: list[str]) -> "Iterable[Vector | CommunityError]":
+        if isinstance(self._model, RemoteModel):
+            return await self._model.fetch(texts)
+        return await asyncio.to_thread(self._model.vectors, texts)
+
     def _remember(self, key: bytes, row: "Vector") -> None:
         if self._remembered:
             self._cache[key] = row.copy()  # a row keeps its whole round in memory
 
 
 @asynccontextmanager
-async def open_batcher(model: EmbeddingModel, *, remembered: int) -> AsyncIterator[Batcher]:
+async def open_batcher(
+    model: EmbeddingModel | RemoteModel,
+    *,
+    remembered: int,
+    profile: EmbedderProfile | None = None,
+) -> AsyncIterator[Batcher]:
     """Run a batcher until the end of the block."""
-    batcher = Batcher(model, remembered=remembered)
+    batcher = Batcher(model, remembered=remembered, profile=profile)
     working = asyncio.create_task(batcher.run(), name="embed")
     try:
         yield batcher
@@ -172,14 +196,46 @@ class _EmbedService:
         numpy = models.library("numpy")
         rounded = numpy.round(rows.astype(numpy.float64), _DECIMALS)
         return call.answer(
-            {"embeddings": rounded.tolist(), "dim": embedder.dimensions}, model=embedder.model
+            {"embeddings": rounded.tolist(), "dim": embedder.dimensions},
+            model=embedder.model,
+            languages=list(embedder.profile.languages),
+            threshold=embedder.profile.threshold,
         )
 
 
 @asynccontextmanager
 async def open_embedder(settings: ModelsSettings) -> AsyncIterator[Batcher]:
-    """Load the model and run it until the end of the block; `not_implemented` if it is missing."""
+    """Load the model, or reach its server, and run it until the end of the block.
+
+    Raises:
+        CommunityError: It is missing (`not_implemented`), or its server cannot be asked for the
+            length of its vectors.
+    """
+    if settings.embedder:
+        async with _open_remote(settings) as batcher:
+            yield batcher
+        return
     folder = models.embedding_model(models.weights_folder(settings.weights))
     model = await asyncio.to_thread(MiniLM, folder, threads=models.threads(settings.threads))
-    async with open_batcher(model, remembered=settings.cached_texts) as batcher:
+    async with open_batcher(
+        model, remembered=settings.cached_texts, profile=models.MINILM_PROFILE
+    ) as batcher:
         yield batcher
+
+
+@asynccontextmanager
+async def _open_remote(settings: ModelsSettings) -> AsyncIterator[Batcher]:
+    server = split_embedder(settings.embedder)
+    model = RemoteModel(
+        server.url,
+        server.model,
+        server.dimensions,
+        key=settings.embedder_key.get_secret_value(),
+        seconds=settings.seconds,
+    )
+    profile = EmbedderProfile(settings.embedder_languages, settings.embedder_threshold)
+    async with aclosing(model):
+        await model.learn()
+        remembered = settings.cached_texts
+        async with open_batcher(model, remembered=remembered, profile=profile) as batcher:
+            yield batcher

@@ -6,6 +6,7 @@ chunk by chunk in any order and resumes from its draft after an interruption.
 """
 
 import asyncio
+import math
 import os
 import re
 import secrets
@@ -457,6 +458,14 @@ class Blobs:
                 if not self.folder.has(PREFIX + path.name):
                     path.unlink(missing_ok=True)
         return Collected(len(blobs), sum(blobs) + sum(left))
+
+    def delete(self, cid: str) -> bool:
+        """Remove a blob and its key at once, whoever may need it; False if it is not here."""
+        with disk_errors():
+            gone = self.folder.sweep([cid], before=math.inf)
+            if gone:
+                self._key(cid).unlink(missing_ok=True)
+        return bool(gone)
 
     def _key(self, cid: str) -> Path:
         return self._keys / check_cid(cid).removeprefix(PREFIX)

@@ -6,12 +6,13 @@ is announced once in a community, by whoever ingested it first.
 """
 
 import asyncio
-from collections.abc import Awaitable, Callable, Collection, Mapping
+from collections.abc import AsyncGenerator, Awaitable, Callable, Collection, Mapping
 from dataclasses import dataclass, replace
 from typing import Any, Final, Protocol
 from weakref import WeakValueDictionary
 
 import numpy as np
+import structlog
 from numpy.typing import NDArray
 from sqlalchemy import Connection, select
 
@@ -20,6 +21,7 @@ from accord.capabilities.models import Embedder
 from accord.capabilities.rag import prepared, store, words
 from accord.capabilities.rag.documents import parse
 from accord.capabilities.rag.prepared import IngestRequest, PreparedDocument
+from accord.capabilities.rag.release import PERSONAL_PIN
 from accord.capabilities.rag.rules import chunks
 from accord.capabilities.rag.rules.chunks import ChunkedDocument
 from accord.capabilities.rag.rules.search_index import Index, Segment
@@ -31,8 +33,9 @@ from accord.community.rules.content import CorpusDocument
 from accord.community.store import events
 from accord.storage import Store
 
+_log = structlog.stdlib.get_logger(__name__)
+
 _INGESTED: Final = "rag.document.ingested"
-_OWNER: Final = "rag-personal"
 
 
 @dataclass(frozen=True, slots=True)
@@ -103,7 +106,7 @@ class PrivateAnnouncer:
 
     async def announce(self, document: StoredDocument) -> Announcement:
         """Pin the blob, since no community requires this node to keep it."""
-        await asyncio.to_thread(self.blobs.pin, document.doc_cid, _OWNER)
+        await asyncio.to_thread(self.blobs.pin, document.doc_cid, PERSONAL_PIN)
         return Announcement(None)
 
 
@@ -120,6 +123,21 @@ def _event_id(connection: Connection, community: int, known: CorpusDocument) -> 
 
 
 _EMBEDDED_TOGETHER = 64
+# Reading a corpus again takes long; meanwhile what was replaced is found by words.
+_SEEN_EVERY: Final = 256
+
+
+@dataclass(frozen=True, slots=True)
+class Reembedding:
+    """How many documents of a corpus are embedded by the embedder of now, or were given up.
+
+    Attributes:
+        failed: The documents that are not on this node, and stay as they are.
+    """
+
+    done: int
+    total: int
+    failed: tuple[str, ...]
 
 
 @dataclass(slots=True)
@@ -163,7 +181,8 @@ class Corpora:
     @property
     def recipe(self) -> str:
         """How documents are cut and embedded now."""
-        return prepared.recipe(self._tokens.cut, self.model)
+        dimensions = None if self._embedder is None else self._embedder.dimensions
+        return prepared.recipe(self._tokens.cut, self.model, dimensions)
 
     async def ingest(
         self,
@@ -206,14 +225,20 @@ class Corpora:
         k: int,
         wanted: Mapping[str, Any] | None = None,
     ) -> list[FoundChunk] | None:
-        """Return the chunks that answer a question best; None if there is no such corpus."""
+        """Return the chunks that answer a question best; None if there is no such corpus.
+
+        While the embedder's server is away, they are found by words, and have no `meaning`.
+        """
         corpus = await self._opened(place, announcer)
         if corpus is None:
             return None
         index = corpus.index
         vector: NDArray[np.float32] | None = None
         if self._embedder is not None:
-            vector = (await self._embedder.embed([question]))[0]
+            try:
+                vector = (await self._embedder.embed([question]))[0]
+            except CommunityError as error:
+                _log.warning("searched by words only", why=str(error))
         asked = await asyncio.to_thread(words.asked, question, index.stemmings)
         hits = await asyncio.to_thread(index.search, asked, vector, k, wanted)
         return await self._store.read(lambda c: store.texts(c, hits))
@@ -221,6 +246,79 @@ class Corpora:
     async def shares(self, communities: Collection[str]) -> list[CorpusShare]:
         """Count the published documents by corpus and language."""
         return await self._store.read(lambda c: store.shares(c, communities))
+
+    async def withdraw(self, place: CorpusId, doc_cid: str) -> bool:
+        """Remove a document from a corpus; False if it is not there."""
+        async with self._lock((place, doc_cid)):
+            document = await self._store.read(lambda c: store.find(c, place, doc_cid))
+            if document is None:
+                return False
+            await self._store.write(lambda c: store.remove(c, document.number))
+            await self._forget(place)
+        return True
+
+    async def holding(self, community: str, doc_cid: str) -> list[str]:
+        """Return the corpora of a community that have a document."""
+        return await self._store.read(lambda c: store.holding(c, community, doc_cid))
+
+    async def reembed(
+        self,
+        place: CorpusId,
+        announcer: Announcer,
+        read: Callable[[str], Awaitable[bytes]],
+    ) -> AsyncGenerator[Reembedding]:
+        """Cut and embed again what was made by another recipe, document by document.
+
+        Each document is replaced in one commit, so whoever stops goes on where it was by asking
+        again. Queries find the others by words until it is their turn.
+
+        Args:
+            read: Returns the bytes of a document by its CID.
+
+        Yields:
+            How far it is, at the start and after each document.
+
+        Raises:
+            CommunityError: The embedder cannot be used; what was replaced stays.
+            StoreError: The store failed.
+        """
+        recipe = self.recipe
+        await self._opened(place, announcer)
+        total = await self._store.read(lambda c: store.count(c, place))
+        wanted = await self._store.read(lambda c: store.outdated(c, place, recipe))
+        done = total - len(wanted)
+        failed: list[str] = []
+        yield Reembedding(done, total, ())
+        unseen = 0
+        try:
+            for each in wanted:
+                try:
+                    data = await read(each.doc_cid)
+                except CommunityError as error:
+                    _log.warning("document not embedded again", cid=each.doc_cid, why=str(error))
+                    failed.append(each.doc_cid)
+                else:
+                    if await self._replace(place, each, data):
+                        unseen += 1
+                done += 1
+                if unseen >= _SEEN_EVERY:
+                    unseen = 0
+                    await self._forget(place)
+                yield Reembedding(done, total, tuple(failed))
+        finally:
+            if unseen:
+                await self._forget(place)
+
+    async def _replace(self, place: CorpusId, wanted: IngestRequest, data: bytes) -> bool:
+        """Make a document again; False if it was withdrawn or made again meanwhile."""
+        async with self._lock((place, wanted.doc_cid)):
+            before = await self._store.read(lambda c: store.find(c, place, wanted.doc_cid))
+            if before is None or before.recipe == self.recipe:
+                return False
+            built = await self._build(wanted, data)
+            await asyncio.to_thread(self._check_room, built.weight)
+            await self._store.write(lambda c: store.draft(c, place, built))
+            return True
 
     async def _build(self, wanted: IngestRequest, data: bytes) -> PreparedDocument:
         document = await parse(data)

@@ -11,6 +11,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from accord.capabilities import models
 from accord.capabilities.rag import words
 from accord.capabilities.rag.rules import search_index
 from accord.capabilities.rag.rules.chunks import Chunk, ChunkedDocument, ChunkSettings, about
@@ -57,9 +58,12 @@ class PreparedDocument:
         return texts + len(self.terms) + len(self.vectors or b"")
 
 
-def recipe(cut: ChunkSettings, model: str | None) -> str:
-    """Return the name of a way to cut and embed."""
-    return f"{cut.tokenizer} {cut.size}/{cut.overlap} {model or 'words'}"
+def recipe(cut: ChunkSettings, model: str | None, dimensions: int | None = None) -> str:
+    """Return the name of a way to cut and embed; without dimensions, for the built-in model."""
+    made = model or "words"
+    if model and dimensions and (model, dimensions) != (models.MINILM, models.MINILM_DIMENSIONS):
+        made = f"{model}/{dimensions}"
+    return f"{cut.tokenizer} {cut.size}/{cut.overlap} {made}"
 
 
 def prepare(
@@ -88,7 +92,7 @@ def prepare(
     texts = [f"{about(chunk, wanted.title)}\n{chunk.text}" for chunk in split.chunks]
     return PreparedDocument(
         wanted.doc_cid,
-        recipe(cut, model),
+        recipe(cut, model, None if vectors is None else vectors.shape[1]),
         wanted.title,
         language,
         stemming,

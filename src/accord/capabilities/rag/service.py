@@ -1,12 +1,15 @@
 """`rag.query`, `rag.ingest` and `rag.list_corpora` on the bus: sections 4.4 to 4.6.
 
+Beside them `experimental.rag.withdraw` and `reembed`, by which a node's owner removes a document,
+and embeds a corpus by another model.
+
 `personal` is for the node's owner alone, `system` is reserved, and other callers can ingest only
 what every member may read here.
 """
 
 import asyncio
 from collections.abc import AsyncIterator, Mapping
-from contextlib import asynccontextmanager
+from contextlib import aclosing, asynccontextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
@@ -14,9 +17,10 @@ from accord.capabilities import models
 from accord.capabilities.file import Blobs
 from accord.capabilities.file.shares import ReadRights, ShareMark
 from accord.capabilities.models import Embedder
+from accord.capabilities.rag.release import DocumentRelease
 from accord.capabilities.rag.tables import SCHEMA
 from accord.capabilities.settings import PERSONAL_CORPUS, SYSTEM_CORPUS
-from accord.community.bus import Call
+from accord.community.bus import Call, Frame
 from accord.community.errors import Code, CommunityError, bad_request
 from accord.community.node import Node
 from accord.community.rules import capabilities
@@ -35,19 +39,27 @@ _INGEST_SECONDS: Final = 900.0
 _QUERY_SECONDS: Final = 120.0
 
 
-def register(node: Node, _clock: Clock, corpora: "Corpora", blobs: Blobs) -> None:
+def register(node: Node, clock: Clock, corpora: "Corpora", blobs: Blobs) -> None:
     """Offer the corpora of a node on its bus."""
     descriptors = capabilities.load_descriptors("accord.capabilities.rag")
-    service = _RagService(node, corpora, blobs)
+    service = _RagService(node, clock, corpora, blobs)
     offer = node.bus.registry.register
     offer(descriptors["rag.query@1.0"], service.query, max_concurrent=32, seconds=_QUERY_SECONDS)
     offer(descriptors["rag.ingest@1.0"], service.ingest, max_concurrent=8, seconds=_INGEST_SECONDS)
     offer(descriptors["rag.list_corpora@1.0"], service.list_corpora)
+    offer(descriptors["experimental.rag.withdraw@1.0"], service.withdraw)
+    offer(
+        descriptors["experimental.rag.reembed@1.0"],
+        service.reembed,
+        max_concurrent=2,
+        seconds=_INGEST_SECONDS,
+    )
 
 
 class _RagService:
-    def __init__(self, node: Node, corpora: "Corpora", blobs: Blobs) -> None:
+    def __init__(self, node: Node, clock: Clock, corpora: "Corpora", blobs: Blobs) -> None:
         self._node = node
+        self._clock = clock
         self._corpora = corpora
         self._blobs = blobs
         self._rights: dict[str, ReadRights] = {}
@@ -65,18 +77,13 @@ class _RagService:
                 )
                 tracing.set_attributes(found=None if found is None else len(found))
         if found is None:
-            raise CommunityError(
-                Code.NOT_FOUND,
-                "there is no such corpus here",
-                where=corpus,
-                mend="rag.list_corpora lists them",
-            )
+            raise _no_corpus(corpus)
         shown = query.get("include_text", True)
         chunks = [_chunk(rank, each, shown=shown) for rank, each in enumerate(found, start=1)]
         return call.answer(
             {"chunks": chunks},
             corpus=corpus,
-            embedding_model=self._corpora.model,
+            embedding_model=self._model(found),
             parts=[_parts(each) for each in found],
         )
 
@@ -117,6 +124,58 @@ class _RagService:
         seen = [call.community, ""] if call.own else [call.community]
         shares = await self._corpora.shares(seen)
         return call.answer({"corpora": _corpora(shares)})
+
+    async def withdraw(self, call: Call) -> Mapping[str, Any]:
+        call.check_own("withdraw its documents")
+        corpus, cid = call.body["params"]["corpus"], call.body["input"]["doc_cid"]
+        place, _ = self._place(call, corpus)
+        holding = await self._corpora.holding(place.community, cid)
+        if corpus not in holding:
+            raise CommunityError(
+                Code.NOT_FOUND,
+                "there is no such document in this corpus here",
+                where=cid,
+                mend="rag.query names the documents that it finds",
+            )
+        released = DocumentRelease(self._node, self._clock, self._blobs)
+        if len(holding) == 1:
+            # First, so that nothing has changed if the log refuses the event.
+            await released.take_back(place, cid)
+        await self._corpora.withdraw(place, cid)
+        kept_for = "corpus" if len(holding) > 1 else await released.delete(cid)
+        output = {"doc_cid": cid, "file": "deleted" if kept_for is None else "kept"}
+        return call.answer(output if kept_for is None else output | {"kept_for": kept_for})
+
+    async def reembed(self, call: Call) -> AsyncIterator[Frame]:
+        call.check_own("embed its documents again")
+        place, announcer = self._place(call, call.body["params"]["corpus"])
+        return self._reembedding(call, place, announcer)
+
+    async def _reembedding(
+        self, call: Call, place: "CorpusId", announcer: "Announcer"
+    ) -> AsyncIterator[Frame]:
+        async def read(cid: str) -> bytes:
+            return b"".join([part async for part in self._blobs.read(cid)])
+
+        async with aclosing(self._corpora.reembed(place, announcer, read)) as steps:
+            async for step in steps:
+                if not step.total:
+                    raise _no_corpus(place.corpus)
+                told = {"current": step.done, "total": step.total, "stage": "embedding"}
+                yield Frame("progress", told)
+        done: dict[str, Any] = {
+            "documents": step.total - len(step.failed),
+            "failed": list(step.failed[:1000]),
+            "ms": call.elapsed_ms,
+        }
+        if self._corpora.model is not None:
+            done["model"] = self._corpora.model
+        yield Frame("done", done)
+
+    def _model(self, found: "list[FoundChunk]") -> str | None:
+        """The model that the chunks were found with; None if its server was away."""
+        is_away = bool(found) and found[0].meaning is None
+        return None if is_away else self._corpora.model
 
     def _place(self, call: Call, corpus: str) -> tuple["CorpusId", "Announcer"]:
         """Return the corpus of a call, and how its documents are announced."""
@@ -193,6 +252,15 @@ def _corpora(shares: "list[CorpusShare]") -> list[dict[str, Any]]:
             corpus["language_majority"] = most.language
         listed.append(corpus)
     return listed
+
+
+def _no_corpus(corpus: str) -> CommunityError:
+    return CommunityError(
+        Code.NOT_FOUND,
+        "there is no such corpus here",
+        where=corpus,
+        mend="rag.list_corpora lists them",
+    )
 
 
 def _no_blob(cid: str) -> CommunityError:

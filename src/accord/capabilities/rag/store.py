@@ -9,7 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 from sqlalchemy import Connection, Row, Select, and_, delete, func, insert, or_, select
 
-from accord.capabilities.rag.prepared import PreparedDocument
+from accord.capabilities.rag.prepared import IngestRequest, PreparedDocument
 from accord.capabilities.rag.rules import search_index
 from accord.capabilities.rag.rules.search_index import Hit, IndexedDocument, Segment
 from accord.capabilities.rag.tables import chunks, documents, standing
@@ -85,12 +85,56 @@ def drafts(connection: Connection, place: CorpusId) -> list[StoredDocument]:
     return [_read_stored(row) for row in connection.execute(query)]
 
 
+def outdated(connection: Connection, place: CorpusId, recipe: str) -> list[IngestRequest]:
+    """Return the published documents of a corpus that were made by another recipe."""
+    query = (
+        select(documents.c.doc_cid, documents.c.title, documents.c.language, documents.c.metadata)
+        .join(standing, standing.c.document == documents.c.number)
+        .where(
+            documents.c.community == place.community,
+            documents.c.corpus == place.corpus,
+            documents.c.recipe != recipe,
+        )
+        .order_by(documents.c.number)
+    )
+    return [
+        IngestRequest(row.doc_cid, row.title, row.language, json.loads(row.metadata))
+        for row in connection.execute(query)
+    ]
+
+
+def count(connection: Connection, place: CorpusId) -> int:
+    """Return the number of published documents of a corpus."""
+    query = (
+        select(func.count())
+        .select_from(documents)
+        .join(standing, standing.c.document == documents.c.number)
+        .where(documents.c.community == place.community, documents.c.corpus == place.corpus)
+    )
+    return int(connection.scalar(query) or 0)
+
+
+def holding(connection: Connection, community: str, doc_cid: str) -> list[str]:
+    """Return the corpora of a community that have a document, published or not."""
+    query = (
+        select(documents.c.corpus)
+        .where(documents.c.community == community, documents.c.doc_cid == doc_cid)
+        .order_by(documents.c.corpus)
+    )
+    return list(connection.execute(query).scalars())
+
+
 def draft(connection: Connection, place: CorpusId, built: PreparedDocument) -> StoredDocument:
-    """Write a document; it replaces an earlier one and is published if that one was."""
-    number = (connection.scalar(select(func.max(documents.c.number))) or 0) + 1
+    """Write a document; it replaces an earlier one and is published if that one was.
+
+    It has the number of the earlier one, so that an index in memory still finds its text.
+    """
     before = find(connection, place, built.doc_cid)
     if before is not None:
-        remove(connection, before.number)
+        number = before.number
+        remove(connection, number)
+    else:
+        number = (connection.scalar(select(func.max(documents.c.number))) or 0) + 1
     connection.execute(
         insert(documents).values(
             number=number,
@@ -185,7 +229,9 @@ def load(
             )
         )
         terms.append(search_index.unpack_postings(row["terms"]))
-        usable = row["model"] == model and row["vectors"] is not None
+        # A server may have another model under the same name.
+        fitting = 4 * row["chunks"] * dimensions
+        usable = row["model"] == model and len(row["vectors"] or b"") == fitting
         vectors.append(_vectors(row["vectors"] if usable else None, row["chunks"], dimensions))
     if not entries:
         return None

@@ -11,13 +11,16 @@ from dataclasses import dataclass
 from typing import Any, Final
 
 from accord.community.errors import Code, CommunityError
+from accord.concierge.rules.languages import question_language
 
 LEAST_SCORE: Final = 0.5
 """Measured: below this score not even one word is shared."""
 LEAST_WORDS: Final = 0.6
 """The share of the question's words that a passage must have."""
 LEAST_SIMILARITY: Final = 0.3
-"""The least cosine between question and passage."""
+"""The least cosine between question and passage, by a model that tells no other."""
+EMBEDDER_LANGUAGES: Final[Mapping[str, tuple[str, ...]]] = {"all-MiniLM-L6-v2": ("en",)}
+"""The languages of the built-in model, where a node does not tell them."""
 
 _WORD: Final = re.compile(r"\w+")
 # Words match when they differ in their last letters only; at least four letters must agree.
@@ -37,6 +40,41 @@ _SMALL: Final = frozenset(
 
 
 @dataclass(frozen=True, slots=True)
+class PassageEmbedder:
+    """The model by which passages are compared with a question.
+
+    Attributes:
+        languages: Those that it is made for; empty for all.
+        threshold: The least cosine of a relevant passage.
+    """
+
+    model: str
+    languages: tuple[str, ...] = ()
+    threshold: float = LEAST_SIMILARITY
+
+    def is_for(self, language: str | None) -> bool:
+        """Whether it is made for a language, or that is not known."""
+        return language is None or not self.languages or language in self.languages
+
+
+_BOUNDS: Final = (0.05, 0.95)
+_LANGUAGE: Final = re.compile(r"[a-z]{2,3}", re.ASCII)
+
+
+def read_embedder(model: str, meta: Mapping[str, Any]) -> PassageEmbedder:
+    """Read what the node that embeds tells about its model; another node may tell anything."""
+    told, threshold = meta.get("languages"), meta.get("threshold")
+    languages = EMBEDDER_LANGUAGES.get(model, ())
+    if isinstance(told, list):
+        listed = [each for each in told[:64] if isinstance(each, str)]
+        languages = tuple(each for each in listed if _LANGUAGE.fullmatch(each))
+    if isinstance(threshold, bool) or not isinstance(threshold, int | float):
+        threshold = LEAST_SIMILARITY
+    least, most = _BOUNDS
+    return PassageEmbedder(model[:128], languages, min(max(threshold, least), most))
+
+
+@dataclass(frozen=True, slots=True)
 class RetrievedPassage:
     """A part of a document that was found.
 
@@ -45,6 +83,7 @@ class RetrievedPassage:
         score: The search's score, from 0 to 1.
         similarity: The cosine between it and the question; None if unknown.
         node: The name of the node that has it; empty for this one.
+        embedder: The model of its similarity; None if there is none.
     """
 
     corpus: str
@@ -56,6 +95,7 @@ class RetrievedPassage:
     page: int | None = None
     heading: str | None = None
     node: str = ""
+    embedder: PassageEmbedder | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -76,7 +116,8 @@ def relevance(question: str, passage: RetrievedPassage) -> Relevance:
     """Decide whether a passage is relevant to a question."""
     if passage.score < LEAST_SCORE:
         return _FAR
-    if passage.similarity is not None and passage.similarity >= LEAST_SIMILARITY:
+    least = LEAST_SIMILARITY if passage.embedder is None else passage.embedder.threshold
+    if passage.similarity is not None and passage.similarity >= least:
         return _MEANING
     asked = _stems(question)
     if asked:
@@ -104,6 +145,17 @@ def _stems(question: str) -> set[str]:
 def _lengths(word: str) -> range:
     """The lengths of the prefixes of a word that match it."""
     return range(min(_STEM, len(word)), min(len(word), 40) + 1)
+
+
+def foreign_embedder(
+    question: str, found: Sequence[RetrievedPassage]
+) -> tuple[PassageEmbedder, str] | None:
+    """Return the model that is not made for the question's language, and the language."""
+    embedder = next((each.embedder for each in found if each.embedder is not None), None)
+    language = question_language(question)
+    if embedder is None or language is None or embedder.is_for(language):
+        return None
+    return embedder, language
 
 
 def near_posts(found: Sequence[Mapping[str, Any]], *, by_meaning: bool) -> list[Mapping[str, Any]]:

@@ -9,12 +9,14 @@ from typing import Any, Final
 from accord.community.errors import Code, CommunityError
 from accord.concierge.rules.answers import (
     LanguageModel,
+    PassageEmbedder,
     RetrievedPassage,
     plain_line,
     source,
     sources,
 )
 from accord.concierge.rules.conversation import Incomplete, PostDraft
+from accord.concierge.rules.languages import NAMES
 
 _SHOWN: Final = 5
 _BODY_CHARS: Final = 400
@@ -63,6 +65,16 @@ def not_known(nearest: Sequence[RetrievedPassage], corpora: Sequence[str]) -> st
     if titles:
         told.append(f"The nearest documents are about something else: {', '.join(titles)}.")
     return " ".join(told)
+
+
+def foreign_language(embedder: PassageEmbedder, language: str) -> str:
+    """The embedding model is not made for the language of the question."""
+    made = " and ".join(NAMES.get(each, each) for each in embedder.languages[:_SHOWN])
+    return (
+        f"The question seems to be in {NAMES[language]}, and the embedding model "
+        f"{plain_line(embedder.model)} is made for {made}: I may have missed documents. Whoever "
+        "runs this station can name a multilingual model in `[models] embedder`."
+    )
 
 
 def files(corpora: Mapping[str, int]) -> str:
