@@ -296,13 +296,12 @@ def sql(
     from accord.pipeline.session import require_extra
 
     require_extra()
-    layout, where = cli.layout(), cli.target()
-    if by_spark or where.master or where.remote or where.conf:
+    if by_spark or cli.master or cli.remote or cli.conf:
         answer = _ask_spark(cli, question, limit, version)
     else:
         from accord.pipeline.runs.reader import open_reader
 
-        with open_reader(layout, version) as reader:
+        with open_reader(cli.layout(), version) as reader:
             answer = reader.ask(question, limit=limit, seconds=cli.patience)
     rows = [output.RawJson(dict(zip(answer.columns, row, strict=True))) for row in answer.rows]
     shown = (["" if value is None else str(value) for value in row] for row in answer.rows)

@@ -1,6 +1,8 @@
 """Small reads of what is published, without a JVM."""
 
 import json
+import subprocess
+import sys
 from pathlib import Path
 from typing import Any
 
@@ -63,6 +65,25 @@ def test_the_published_tables_are_asked_and_no_jvm_starts(
         "rows": [{"name": "ada", "key": "01"}],
         "more": True,
     }
+
+
+def test_a_question_imports_neither_spark_nor_pandas_nor_the_checks(layout: Layout) -> None:
+    release(layout, members=[{"name": "ada"}])
+    asked = (
+        "import sys\n"
+        "from accord.cli.pipeline import app\n"
+        "app(sys.argv[1:], standalone_mode=False)\n"
+        "print(*sorted(sys.modules))\n"
+    )
+    words = ["sql", "SELECT name FROM members", "--folder", str(layout.root), "--json"]
+    ended = subprocess.run(
+        [sys.executable, "-c", asked, *words], capture_output=True, text=True, check=True
+    )
+    answer, loaded = ended.stdout.splitlines()
+    assert json.loads(answer)["rows"] == [{"name": "ada"}]
+    slow = {"pyspark", "pandas", "accord.community", "accord.contracts", "accord.relay"}
+    heavy = {"accord.pipeline.rules.checks", "accord.pipeline.runs.runner"}
+    assert not (slow | heavy) & set(loaded.split())
 
 
 def test_an_older_version_can_be_asked_as_long_as_it_is_kept(layout: Layout) -> None:

@@ -26,8 +26,6 @@ from accord import __version__
 from accord.kernel.files import sync_folder
 from accord.pipeline.errors import PipelineError
 from accord.pipeline.folder import LAYERS, Layout, table_format
-from accord.pipeline.runs.queries import NewTables, StoredTables, WithinTables
-from accord.pipeline.tables.layers import TERMS, StreamAccount, quarantine
 from accord.pipeline.tables.table import (
     BUCKET,
     Append,
@@ -40,6 +38,9 @@ from accord.pipeline.tables.table import (
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
+
+    from accord.pipeline.runs.queries import NewTables, StoredTables
+    from accord.pipeline.tables.layers import StreamAccount
 
 KEPT_VERSIONS: Final = 3
 """How many versions are kept, the published one included."""
@@ -291,11 +292,11 @@ class BuiltTables:
 
 
 def build_tables(
-    tables: StoredTables,
+    tables: "StoredTables",
     definitions: Sequence[GoldTable],
     stale: Mapping[str, bool],
     previous: GoldVersion | None,
-    new: NewTables | None,
+    new: "NewTables | None",
     progress: Callable[[str], None],
 ) -> BuiltTables:
     """Fill a draft with every table.
@@ -327,9 +328,11 @@ MOST_FILES: Final = 256
 
 
 def _follow(
-    tables: StoredTables, table: GoldTable, before: Sequence[Path], new: NewTables
+    tables: "StoredTables", table: GoldTable, before: Sequence[Path], new: "NewTables"
 ) -> list[Path] | None:
     """The files of a table that follows from what is new; None if it must be built whole."""
+    from accord.pipeline.runs.queries import WithinTables
+
     way = table.follows
     if isinstance(way, Append):
         if way.unless(tables):
@@ -360,7 +363,7 @@ def _has_rows(file: Path) -> bool:
     return bool(parquet.read_metadata(file).num_rows)
 
 
-def _write(tables: StoredTables, table: GoldTable, frame: "DataFrame") -> list[Path]:
+def _write(tables: "StoredTables", table: GoldTable, frame: "DataFrame") -> list[Path]:
     """Write rows into the draft, and return the files that hold any, or the first empty one."""
     target = tables.version / table.name
     if isinstance(table.follows, Touched):
@@ -377,8 +380,10 @@ def _write(tables: StoredTables, table: GoldTable, frame: "DataFrame") -> list[P
     return files
 
 
-def write_accounting(tables: StoredTables, accounts: Sequence[StreamAccount]) -> None:
+def write_accounting(tables: "StoredTables", accounts: "Sequence[StreamAccount]") -> None:
     """Write the accounts as the table `accounting`."""
+    from accord.pipeline.tables.layers import TERMS
+
     kinds = ", ".join(f"{term} BIGINT" for term in TERMS)
     rows = [astuple(account) for account in accounts]
     frame = tables.spark.createDataFrame(rows, f"stream STRING, {kinds}").coalesce(1)
@@ -478,6 +483,8 @@ def run_query(
     layout: Layout, spark: "SparkSession", question: str, *, limit: int, version: str | None = None
 ) -> QueryResult:
     """Run a query by Spark on a version; raise `PipelineError` if it is no query or fails."""
+    from accord.pipeline.tables.layers import quarantine
+
     require_query(question)
     with open_published(layout, version) as found:
         tables = published_tables(layout, spark, found)
@@ -493,8 +500,10 @@ def run_query(
         return QueryResult(found.name, answer.columns, shown, len(rows) > limit)
 
 
-def published_tables(layout: Layout, spark: "SparkSession", version: GoldVersion) -> StoredTables:
+def published_tables(layout: Layout, spark: "SparkSession", version: GoldVersion) -> "StoredTables":
     """The tables of a published version."""
+    from accord.pipeline.runs.queries import StoredTables
+
     files: dict[str, Sequence[Path]] = {name: version.files(name) for name in version.tables}
     return StoredTables(spark, layout, table_format(layout), version.path, files)
 
