@@ -29,6 +29,7 @@ from accord.cli import (
     market,
     output,
     pipeline,
+    pipeline_quarantine,
     pipeline_report,
     pipeline_tables,
     rag,
@@ -42,6 +43,11 @@ from accord.cli import (
 for verbs in (community_bus, community_log):
     community.app.registered_commands += verbs.app.registered_commands
 pipeline.app.registered_commands += pipeline_tables.app.registered_commands
+pipeline.app.add_typer(
+    pipeline_quarantine.app,
+    name="quarantine",
+    help="Refused records, repairs, and their admission.",
+)
 pipeline.app.add_typer(
     pipeline_report.whatif_app, name="whatif", help="Replay history under a proposed change."
 )

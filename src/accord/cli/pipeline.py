@@ -155,7 +155,7 @@ class RunCli(QueryCli):
 @app.command(epilog="Example: accord pipeline init --folder ./history")
 def init(cli: InitCli) -> None:
     """Create a pipeline's folder with a table format; `run` creates one with the default format."""
-    layout, _ = _locate(cli)
+    layout, _ = locate(cli)
     from accord.pipeline.folder import initialise, lock_folder
 
     with lock_folder(layout, "init"):
@@ -184,14 +184,15 @@ def run(
 
     Interrupt it at any moment: readers keep what was published, and the next run continues.
     """
-    layout, lands = _locate(cli, cli.landing)
+    layout, lands = locate(cli, cli.landing)
     from accord.pipeline.runs.runner import run_continuously, run_once
+    from accord.station.pipeline import lineage_of
 
-    where = cli.target()
+    where, lineage = cli.target(), lineage_of(cli.settings())
     try:
         with _progress() as told:
             if not continuous:
-                outcome = run_once(layout, where, landing=lands, progress=told)
+                outcome = run_once(layout, where, landing=lands, progress=told, lineage=lineage)
             else:
                 stop = _stop_on_sigterm()
                 run_continuously(
@@ -203,6 +204,7 @@ def run(
                     failed=lambda error: cli.note(f"the run failed and is tried again: {error}"),
                     landing=lands,
                     progress=told,
+                    lineage=lineage,
                 )
                 return
     except KeyboardInterrupt:
@@ -217,12 +219,15 @@ def refresh(
     table: Annotated[str, typer.Argument(help="A layer, a gold table, or `gold` for all.")],
 ) -> None:
     """Rebuild a table and everything derived from it, and publish."""
-    layout, lands = _locate(cli, cli.landing)
+    layout, lands = locate(cli, cli.landing)
     from accord.pipeline.runs import runner
+    from accord.station.pipeline import lineage_of
 
-    where = cli.target()
+    where, lineage = cli.target(), lineage_of(cli.settings())
     with _progress() as told:
-        outcome = runner.refresh(layout, table, where, landing=lands, progress=told)
+        outcome = runner.refresh(
+            layout, table, where, landing=lands, progress=told, lineage=lineage
+        )
     _show_run(cli, outcome)
 
 
@@ -237,7 +242,7 @@ def maintain(
 
     Needs no Spark. Exit code 1 when a published file is missing or damaged.
     """
-    layout, lands = _locate(cli, cli.landing)
+    layout, lands = locate(cli, cli.landing)
     from accord.pipeline.runs.maintenance import maintain as tidy
 
     done = tidy(layout, lands, keep=keep)
@@ -253,7 +258,7 @@ def maintain(
 @app.command(epilog="Example: accord pipeline status --json")
 def status(cli: LandingCli) -> None:
     """Show what is published, what waits in the landing, what was left out, and what runs now."""
-    layout, lands = _locate(cli, cli.landing)
+    layout, lands = locate(cli, cli.landing)
     from accord.pipeline.runs.runner import status as look
 
     told = look(layout, lands)
@@ -267,6 +272,8 @@ def status(cli: LandingCli) -> None:
         lines.append(f"{rows} records of {stream} wait for a run.")
     if told["running"]:
         lines.append(f"{told['running']} is at work.")
+    if told["lineage_failed"]:
+        lines.append(f"Lineage waits to be posted: {told['lineage_failed']}.")
     _note_spoilt(cli, told["spoilt"])
     cli.emit(told, lines)
 
@@ -327,7 +334,7 @@ def _ask_spark(cli: QueryCli, question: str, limit: int, version: str | None) ->
         return run_query(layout, spark, question, limit=limit, version=version)
 
 
-def _locate(cli: PipelineCli, landing: str | None = None) -> "tuple[Layout, str | None]":
+def locate(cli: PipelineCli, landing: str | None = None) -> "tuple[Layout, str | None]":
     """The pipeline's folder, and where segments land if not in it."""
     from accord.pipeline.session import require_extra
 

@@ -5,6 +5,7 @@ An export that fails is logged and tried again; it never makes the station unrea
 
 import asyncio
 import importlib.util
+import ipaddress
 import secrets
 from collections import Counter
 from collections.abc import Collection, Iterable, Mapping, Sequence
@@ -21,6 +22,7 @@ from accord.kernel.errors import AccordError
 from accord.pipeline.exporter import ExportSource, PruneResult, Retention, export, prune
 from accord.pipeline.folder import Layout
 from accord.pipeline.landing import Landing, damaged_segments
+from accord.pipeline.runs.lineage import LineageTarget
 from accord.pipeline.runs.versions import published
 from accord.relay.connector import RELAY
 from accord.station.home import Home
@@ -30,6 +32,7 @@ from accord.station.store import SERVICE, store_location
 from accord.station.versions import OUTBOXES
 from accord.storage import Schema, StoreHeldError, exists, open_store
 from accord.telemetry.metrics import family
+from accord.web.outgoing import OutgoingPolicy
 
 _log = structlog.stdlib.get_logger(__name__)
 
@@ -186,6 +189,19 @@ def landing_of(settings: Settings) -> str:
     if chosen:
         return str(settings.home / chosen)
     return str(Layout(settings.home / "pipeline").landing)
+
+
+def lineage_of(settings: Settings) -> LineageTarget | None:
+    """Where the events of runs are posted; None if nowhere."""
+    chosen = settings.pipeline
+    if not chosen.lineage_url:
+        return None
+    policy = OutgoingPolicy(
+        http=chosen.lineage_http,
+        ports=frozenset(chosen.lineage_ports),
+        networks=tuple(map(ipaddress.ip_network, chosen.lineage_networks)),
+    )
+    return LineageTarget(chosen.lineage_url, policy, chosen.lineage_token.get_secret_value())
 
 
 async def prune_journals(

@@ -449,6 +449,32 @@ class PipelineSettings(Section):
     segment_days: Annotated[
         int, Field(ge=0, le=36500, description="how long segments are kept; 0 for ever")
     ] = 0
+    lineage_url: Annotated[
+        str,
+        Field(
+            max_length=2048,
+            description="where the OpenLineage events of runs are posted; empty for nowhere",
+        ),
+    ] = ""
+    lineage_token: Annotated[
+        SecretStr, Field(description="the bearer token that goes with these events")
+    ] = SecretStr("")
+    lineage_http: Annotated[bool, Field(description="let that URL be plain `http`")] = False
+    lineage_ports: Annotated[
+        tuple[Annotated[int, Field(ge=1, le=65535)], ...],
+        Field(max_length=64, description="ports that it may name besides 443"),
+    ] = ()
+    lineage_networks: Annotated[
+        tuple[str, ...],
+        Field(max_length=64, description="private ranges that it may lead to"),
+    ] = ()
+
+    @field_validator("lineage_networks")
+    @classmethod
+    def _ranges_are_ranges(cls, networks: tuple[str, ...]) -> tuple[str, ...]:
+        for network in networks:
+            ipaddress.ip_network(network)
+        return networks
 
 
 class MetricsSettings(Section):

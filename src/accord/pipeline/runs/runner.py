@@ -36,8 +36,10 @@ from accord.pipeline.landing import (
     release_retired,
 )
 from accord.pipeline.rules.streams import STREAMS
+from accord.pipeline.runs import lineage as events
 from accord.pipeline.runs import queries, versions
 from accord.pipeline.runs.expectations import FILE, Finding, check, expectations_of
+from accord.pipeline.runs.lineage import Lineage, LineageTarget
 from accord.pipeline.runs.queries import NewTables, StoredTables
 from accord.pipeline.runs.reader import read_version
 from accord.pipeline.runs.versions import GoldVersion
@@ -256,10 +258,12 @@ def run_once(
     landing: str | None = None,
     definitions: Sequence[GoldTable] = GOLD,
     progress: Progress = no_progress,
+    lineage: LineageTarget | None = None,
 ) -> RunOutcome:
     """Update the tables and publish; on `PipelineError` the published version is unchanged."""
     with lock_folder(layout, "run") as lock:
-        return _run(layout, where, lock, landing, definitions, (), progress)
+        told = Lineage(layout, landing, lineage)
+        return _run(told, "pipeline.run", where, lock, definitions, (), progress)
 
 
 def refresh(
@@ -270,6 +274,7 @@ def refresh(
     landing: str | None = None,
     definitions: Sequence[GoldTable] = GOLD,
     progress: Progress = no_progress,
+    lineage: LineageTarget | None = None,
 ) -> RunOutcome:
     """Rebuild a layer, a gold table or all (`gold`), with everything downstream; see `run_once`."""
     names = [each.name for each in definitions]
@@ -285,7 +290,9 @@ def refresh(
             recheck_admitted(layout, lambda done, total: progress("verification", done, total))
             forget_released(layout)
         refreshed = names if table == EVERY_TABLE else [table]
-        return _run(layout, where, lock, landing, definitions, refreshed, progress)
+        told = Lineage(layout, landing, lineage)
+        job = f"pipeline.refresh.{table}"
+        return _run(told, job, where, lock, definitions, refreshed, progress)
 
 
 def run_continuously(
@@ -299,6 +306,7 @@ def run_continuously(
     landing: str | None = None,
     definitions: Sequence[GoldTable] = GOLD,
     progress: Progress = no_progress,
+    lineage: LineageTarget | None = None,
 ) -> None:
     """Run whenever something has landed, in one session, until `stop` is set.
 
@@ -307,6 +315,7 @@ def run_continuously(
     PipelineError if the folder cannot be locked, or the first session does not start.
     """
     failures, has_run, has_started = 0, False, False
+    told = Lineage(layout, landing, lineage)
     with lock_folder(layout, "run --continuous") as lock:
         while not stop.is_set():
             try:
@@ -315,7 +324,10 @@ def run_continuously(
                     while not stop.is_set():
                         news = prepare(layout, landing, progress)
                         if news[0] or (not has_run and admitted(layout)):
-                            with watch_session(spark, layout.spark_log, where.patience) as alive:
+                            with (
+                                told.of_run("pipeline.run") as end,
+                                watch_session(spark, layout.spark_log, where.patience) as alive,
+                            ):
                                 outcome = run(
                                     layout,
                                     spark,
@@ -325,6 +337,7 @@ def run_continuously(
                                     progress=progress,
                                     alive=alive,
                                 )
+                                end(outcome.version, outcome.rows)
                             release_retired(layout, landing)
                             each(outcome)
                             has_run = True
@@ -341,14 +354,15 @@ def run_continuously(
 
 
 def _run(
-    layout: Layout,
+    told: Lineage,
+    job: str,
     where: SparkTarget,
     lock: int,
-    landing: str | None,
     definitions: Sequence[GoldTable],
     refreshed: Collection[str],
     progress: Progress,
 ) -> RunOutcome:
+    layout, landing = told.layout, told.landing
     news = prepare(layout, landing, progress)
     landed = admitted(layout)
     current = versions.published(layout)
@@ -360,6 +374,7 @@ def _run(
         return RunOutcome(name, False, spoilt=news[1], accounts=account)
     progress("starting Spark", 0, 1)
     with (
+        told.of_run(job) as end,
         where.open(layout, lock) as spark,
         watch_session(spark, layout.spark_log, where.patience) as alive,
     ):
@@ -373,6 +388,7 @@ def _run(
             progress=progress,
             alive=alive,
         )
+        end(outcome.version, outcome.rows)
     release_retired(layout, landing)
     return outcome
 
@@ -403,4 +419,5 @@ def status(layout: Layout, landing: str | None = None) -> dict[str, Any]:
         "waiting": {stream: rows for stream, rows in waiting.items() if rows},
         "spoilt": [asdict(each) for each in spoilt],
         "running": lock_holder(layout),
+        "lineage_failed": events.state(layout)["failed"],
     }
