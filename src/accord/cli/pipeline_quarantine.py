@@ -160,7 +160,7 @@ def repair(cli: RepairCli, records: Records) -> None:
     rows = [
         [
             each.digest[:12],
-            "stands" if repaired.stands else repaired.verdict.rule,
+            repaired.verdict.rule or "stands",
             printable(repaired.verdict.reason or ""),
             printable(repaired.body),
         ]
