@@ -3,11 +3,13 @@
 from pathlib import Path
 from typing import Any
 
+import pytest
 from tests.console.consoles import EVIL, opened
 from tests.console.planes import COUNTED, Bench, ruled, shop
 
 from accord.authority.assembly import RunningAuthority
 from accord.console import PlaneHealth
+from accord.console.versions import version_graph
 from accord.contracts import digest
 from accord.contracts.authoring import Contract
 
@@ -101,3 +103,37 @@ async def test_what_is_no_id_or_digest_is_refused(tmp_path: Path) -> None:
         for path in ("contract?id=x", "contract?id=shop@v1&old=x", "contract"):
             assert (await browser.get(f"registry/{path}")).status_code == 400
         assert (await browser.get("registry/contract?id=none@v1")).status_code == 200
+
+
+@pytest.mark.slow
+async def test_versions_are_a_graph_whose_steps_say_for_whom_they_would_fail(
+    tmp_path: Path,
+) -> None:
+    async with ruled(tmp_path / "home") as (found, running), found.inside() as browser:
+        await push(running, shop())
+        one = (await browser.get("registry/contract?id=shop@v1")).text
+        assert 'class="versions"' not in one
+        await push(running, shop(cache=True))
+        await push(running, shop(COUNTED))
+        await deploy(running, "shop", shop())
+        await deploy(running, "buyer", buyer())
+        shown = (await browser.get("registry/contract?id=shop@v1")).text
+        drawn = shown.partition('class="versions"')[2].partition("</svg>")[0]
+        assert drawn.count("<circle") == 3
+        third, second, first = drawn.split("<circle")[1:]
+        assert "version 3" in third
+        assert "may fail for buyer, shop" in third
+        assert f"old={digest(shop(cache=True))}&amp;new={digest(shop(COUNTED))}" in third
+        assert '<text class="well"' in second
+        assert "accepted for shop" in first
+        assert "new=" not in first
+
+
+def test_a_graph_of_versions_is_cut_and_bears_what_is_missing() -> None:
+    versions = [{"digest": f"d{n}", "number": n, "states": ["x" * 90]} for n in range(20, 0, -1)]
+    drawn = version_graph([{**versions[0], "number": 21}, *versions], {"d20": shop()}, [])
+    assert [each.name for each in drawn.nodes][:2] == ["version 21", "version 19"]
+    assert len(drawn.nodes) + drawn.more == 20
+    assert {each.step for each in drawn.nodes} == {None}
+    assert all(len(each.states) <= 40 and each.y < drawn.height for each in drawn.nodes)
+    assert version_graph([], {}, []).nodes == ()

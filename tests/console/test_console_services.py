@@ -42,6 +42,9 @@ async def test_without_an_authority_the_page_says_so(tmp_path: Path) -> None:
         assert (await browser.send("services/narrow", taken)).status_code == 503
 
 
+WAY = ("Submitted", "Begun", "Failed for good", "Asked for again by an operator")
+
+
 async def test_a_service_is_shown_as_it_lives_and_its_jobs_are_looked_after(
     tmp_path: Path,
 ) -> None:
@@ -76,6 +79,15 @@ async def test_a_service_is_shown_as_it_lives_and_its_jobs_are_looked_after(
             assert f"{job} is " in again
             await heard.wait()
             await until(browser, "services/jobs?state=dead", job)
+            told = (await browser.get(f"services/job?id={job}")).text
+            way = [told.find(f"<strong>{each}</strong>") for each in WAY]
+            assert way == sorted(way)
+            assert -1 not in way
+            assert told.count("<strong>Failed for good</strong>") == 2
+            assert "no such street" in told
+            assert EVIL not in told
+            assert (await browser.get("services/job?id=nobody")).status_code == 404
+            assert (await browser.get("services/job?id=*")).status_code == 400
             dismissed = (await browser.send("services/dismiss", {"job": job})).text
             assert f"{job} is dismissed." in dismissed
             for named in (job, "nobody"):

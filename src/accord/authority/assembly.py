@@ -33,7 +33,7 @@ from accord.authority.services.auth import (
     connection_announcer,
 )
 from accord.authority.services.core import CoreService, authority_inbox, caller_resolver
-from accord.authority.services.jobs import JobsService, JobsView, follow_jobs
+from accord.authority.services.jobs import JobHistory, JobsService, JobsView, follow_jobs
 from accord.authority.services.state import StateService
 from accord.fabric.callers import Callers
 from accord.fabric.kv import Bucket
@@ -58,6 +58,7 @@ class RunningAuthority:
     refusals: Refusals
     operating: AdminCommands
     nats: Client | None = None
+    jobs: JobHistory | None = None
 
 
 @asynccontextmanager
@@ -143,7 +144,14 @@ async def run_authority(
                 group.create_task(refusal_log.run(), name="audit"),
             ]
             yield RunningAuthority(
-                authority, identities, made, control.presence, refusals, commands, control.nats
+                authority,
+                identities,
+                made,
+                control.presence,
+                refusals,
+                commands,
+                control.nats,
+                JobHistory(authority_inbox(control.nats)),
             )
             for task in tasks:
                 task.cancel()

@@ -7,6 +7,7 @@ follow.
 
 import asyncio
 import heapq
+import re
 from collections import OrderedDict
 from collections.abc import AsyncIterator, Mapping
 from contextlib import asynccontextmanager, suppress
@@ -308,6 +309,57 @@ class JobsService:
 
 
 _DETAILS: Final = ("payload", "result", "context")
+_JOB_ID: Final = re.compile(r"[A-Za-z0-9_-]{1,128}", re.ASCII)
+_MOST_STEPS: Final = 200
+
+
+@dataclass(frozen=True, slots=True)
+class JobStep:
+    """One event of a job: when, what happened, in which try, and what was said."""
+
+    at: str
+    happened: str
+    state: str
+    tries: int
+    error: Any = None
+    progress: Any = None
+    logs: tuple[Any, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class JobHistory:
+    """The events of jobs in their stream, for operators."""
+
+    _inbox: Inbox
+
+    async def steps(self, job: str) -> list[JobStep]:
+        """The first 200 events of a job, the oldest first; none if the job is not known."""
+        found: list[JobStep] = []
+        if not _JOB_ID.fullmatch(job):
+            return found
+        sequence, subject = 0, f"trellis.jobs.*.*.{job}.>"
+        while len(found) < _MOST_STEPS:
+            message = await streams.next_on(self._inbox, JOBS, subject, sequence + 1)
+            if message is None:
+                break
+            sequence = message.sequence
+            body = parse_json(message.data, "the message")
+            if isinstance(body, dict):
+                found.append(_step(body))
+        return found
+
+
+def _step(body: Mapping[str, Any]) -> JobStep:
+    tries, logs = body.get("tries"), body.get("logs")
+    return JobStep(
+        str(body.get("timestamp", "")),
+        str(body.get("eventType", "")),
+        str(body.get("state", "")),
+        tries if isinstance(tries, int) else 0,
+        body.get("error"),
+        body.get("progress"),
+        tuple(logs) if isinstance(logs, list) else (),
+    )
 
 
 def _matches(job: JobFacts, asked: JobsList) -> bool:

@@ -16,6 +16,7 @@ from accord.console.page import Page, Visit
 from accord.console.pages.contracts import report_differences
 from accord.console.pages.pipeline import command_state
 from accord.console.sessions import PATH, ConsoleError
+from accord.console.versions import MOST, version_graph
 from accord.contracts.compatibility import Affected, compare, impact
 from accord.kernel import canonical
 from accord.kernel.clock import format_time
@@ -25,6 +26,7 @@ _CONTRACT: Final = re.compile(r"[A-Za-z0-9_-]+(\.[A-Za-z0-9_-]+)*@v[0-9]+", re.A
 _DIGEST: Final = re.compile(r"[A-Za-z0-9_-]{43}", re.ASCII)
 _COMMAND: Final = "accord pipeline whatif contract"
 _LOG: Final = 50
+_READ: Final = 2 * MOST  # some may have one digest
 
 
 async def show(visit: Visit) -> Response:
@@ -53,9 +55,15 @@ async def contract(visit: Visit) -> Response:
         # The proof may take a moment.
         report = await asyncio.to_thread(compare, before, after)
         affected = impact(report, before, users)
+    manifests = {
+        digest: found
+        for digest in [str(each["digest"]) for each in versions[:_READ]]
+        if (found := await _manifest(running, digest)) is not None
+    }
     work = command_state(visit)
     return visit.show(
         "registry_contract.html",
+        graph=await asyncio.to_thread(version_graph, versions, manifests, users),
         identity=identity,
         versions=[{**each, "at": format_time(each["pushed_at"])} for each in versions],
         unregistered=told["unregistered"],

@@ -4,6 +4,7 @@ Services are called in the session of the home's shell, which the operator admit
 """
 
 import asyncio
+import json
 import re
 from collections.abc import Mapping
 from pathlib import Path
@@ -108,6 +109,23 @@ _STATES: Final = (
 )
 _RETRIED: Final = frozenset({"failed", "dead", "expired", "cancelled", "dismissed"})
 _DISMISSED: Final = frozenset({"failed", "dead", "expired"})
+_BAD: Final = frozenset({"failed", "dead", "expired", "stale", "retry"})
+_SAID: Final = 500
+_HAPPENED: Final = {
+    "created": "Submitted",
+    "started": "Begun",
+    "progress": "Progress",
+    "logged": "Said",
+    "retry": "Failed, and will be tried again",
+    "completed": "Completed",
+    "failed": "Failed",
+    "dead": "Failed for good",
+    "expired": "Too late",
+    "stale": "Its worker went away",
+    "cancelled": "Cancelled",
+    "retried": "Asked for again by an operator",
+    "dismissed": "Dismissed by an operator",
+}
 
 
 async def show(visit: Visit) -> Response:
@@ -161,6 +179,41 @@ async def jobs(visit: Visit) -> Response:
         state=state,
         states=_STATES,
     )
+
+
+async def job(visit: Visit) -> Response:
+    """Show what happened to a job, event by event, with its tries."""
+    named, history = visit.query("id"), visit.authority().jobs
+    if not _JOB.fullmatch(named):
+        raise ConsoleError("this is not a job's id", where=named[:80])
+    steps = [] if history is None else await history.steps(named)
+    if not steps:
+        raise ConsoleError("no such job is known", where=named, status=404)
+    return visit.show(
+        "job.html",
+        named=named,
+        steps=[
+            {
+                "at": each.at,
+                "what": _HAPPENED.get(each.happened, each.happened),
+                "tries": each.tries,
+                "why": _why(each.error)[:_SAID],
+                "progress": _said(each.progress),
+                "logs": [_said(line) for line in each.logs],
+                "is_well": each.happened not in _BAD,
+            }
+            for each in steps
+        ],
+        state=steps[-1].state,
+        is_well=steps[-1].state not in _BAD,
+    )
+
+
+def _said(value: Any) -> str:
+    if value is None:
+        return ""
+    text = value if isinstance(value, str) else json.dumps(value, ensure_ascii=False)
+    return text[:_SAID]
 
 
 async def allow(visit: Visit) -> Response:
@@ -267,7 +320,7 @@ PAGE: Final = Page(
     "services",
     "Services",
     show,
-    reads={"jobs": jobs},
+    reads={"jobs": jobs, "job": job},
     acts={
         "allow": allow,
         "retry": retry,
