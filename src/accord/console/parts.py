@@ -318,6 +318,7 @@ class ConsoleParts:
         home_option: The option that selects this home in commands; empty for the default home.
         landing: Where segments land for the pipeline; None for the default folder.
         turns: Spaces the connections of the home's shell.
+        questions: Held while a question about the published tables is answered.
         figures: The figures of the last day, each with its time, the oldest first.
         answers: The conversations with the documents, and what is being answered.
     """
@@ -340,6 +341,7 @@ class ConsoleParts:
     chat: Callable[[], Admin | None] = _no_chat
     children: CommandRunner = field(default_factory=CommandRunner)
     turns: ShellLock = field(default_factory=ShellLock)
+    questions: asyncio.Lock = field(default_factory=asyncio.Lock)
     note: Callable[[str, str], Awaitable[None]] = _no_journal
     audit: Callable[[int], Awaitable[Sequence[Mapping[str, Any]]]] = _no_audit
     figures: Callable[[], Awaitable[Sequence[tuple[float, Sequence[Figure]]]]] = _no_figures

@@ -15,6 +15,7 @@ from accord.console.pages import (
     pipeline,
     registry,
     services,
+    tables,
 )
 from accord.console.pages.agents import AgentQueue, agent_rows
 from accord.console.pages.files import Origin, origins
@@ -32,6 +33,7 @@ PAGES: tuple[Page, ...] = (
     services.PAGE,
     files.PAGE,
     pipeline.PAGE,
+    tables.PAGE,
     home.SETTINGS_PAGE,
     log.PAGE,
     find.PAGE,

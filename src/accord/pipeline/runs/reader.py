@@ -33,6 +33,7 @@ MOST_SECONDS: Final = 3600.0
 """Seconds after which a query is interrupted unless its caller says otherwise."""
 
 _LOG: Final = "_spark_metadata"
+_SKIPPED: Final = 2048
 _SETTINGS: Final = {
     "autoinstall_known_extensions": "false",
     "autoload_known_extensions": "false",
@@ -89,8 +90,14 @@ class TableReader:
         except duckdb.Error as error:
             raise _failed(error) from None
 
-    def ask(self, question: str, *, limit: int, seconds: float = MOST_SECONDS) -> QueryResult:
-        """Answer a user's query; raises `PipelineError` if it is none, fails, or takes longer."""
+    def ask(
+        self, question: str, *, limit: int, seconds: float = MOST_SECONDS, skip: int = 0
+    ) -> QueryResult:
+        """Answer a user's query; raises `PipelineError` if it is none, fails, or takes longer.
+
+        Args:
+            skip: Rows at the beginning that are left out.
+        """
         import duckdb
 
         interrupt = threading.Timer(seconds, self.connection.interrupt)
@@ -102,6 +109,8 @@ class TableReader:
                 require_query("")
             answer = self.connection.execute(statements[0])
             columns = [each[0] for each in answer.description or ()]
+            while skip and (passed := answer.fetchmany(min(skip, _SKIPPED))):
+                skip -= len(passed)
             found = answer.fetchmany(limit + 1)
         except duckdb.InterruptException:
             raise PipelineError(
@@ -125,9 +134,27 @@ def _failed(error: Exception) -> PipelineError:
     )
 
 
+@dataclass(frozen=True, slots=True)
+class ReaderLimits:
+    """What a reader inside a long-running process may use; nothing is spilled to disk."""
+
+    memory: str = "512MB"
+    threads: int = 1
+
+    def apply(self, connection: "duckdb.DuckDBPyConnection") -> None:
+        """Set the limits of a connection that is not locked yet."""
+        connection.execute(f"SET memory_limit = {_quoted(self.memory)}")
+        connection.execute(f"SET threads = {self.threads:d}")
+        connection.execute("SET temp_directory = ''")
+
+
 @contextmanager
 def open_reader(
-    layout: Layout, version: str | None = None, *, layers: bool = True
+    layout: Layout,
+    version: str | None = None,
+    *,
+    layers: bool = True,
+    limits: ReaderLimits | None = None,
 ) -> Iterator[TableReader]:
     """Read a version, by default the published one with its layers, while the block runs.
 
@@ -141,19 +168,24 @@ def open_reader(
         )
     with (
         open_published(layout, version) as found,
-        read_version(layout, found, LAYERS if layers and version is None else ()) as reader,
+        read_version(layout, found, LAYERS if layers and version is None else (), limits) as reader,
     ):
         yield reader
 
 
 @contextmanager
 def read_version(
-    layout: Layout, version: GoldVersion, layers: Sequence[str] = ()
+    layout: Layout,
+    version: GoldVersion,
+    layers: Sequence[str] = (),
+    limits: ReaderLimits | None = None,
 ) -> Iterator[TableReader]:
     """Read a version that the caller holds, or a draft, and the named layers."""
     files = {table: table_files(version, table) for table in version.tables}
     files |= {layer: layer_files(layout, layer) for layer in layers}
     with _connected() as connection:
+        if limits is not None:
+            limits.apply(connection)
         for name, paths in files.items():
             if paths:
                 _create_view(connection, name, paths)
