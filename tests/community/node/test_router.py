@@ -112,7 +112,11 @@ class Town:
             registry.register(ADD, server.add)
             registry.register(PAY, server.add)
             registry.register(COUNT, server.count)
-        await self.router.explain(self.community, self.needs("experimental.add"))
+        needs = self.needs("experimental.add")
+        await self.router.explain(self.community, needs)
+        while looking := tuple(self.router.links._looking.values()):
+            await asyncio.gather(*looking)
+        await self.router.explain(self.community, needs)
         return [self.servers[name] for name in names]
 
     def needs(self, capability: str) -> Any:
