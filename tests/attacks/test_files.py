@@ -18,7 +18,7 @@ from tests.community.node.conftest import House, Street
 from accord.capabilities.chat import MessageContent, MessageEnvelope, attachments, seal
 from accord.capabilities.file import CHUNK, Blobs, Manifest, cid_of
 from accord.community.errors import Code, CommunityError
-from accord.kernel import base64url
+from accord.kernel import canonical
 from accord.testing import VirtualClock
 
 pytestmark = pytest.mark.asyncio(loop_scope="module")
@@ -176,7 +176,7 @@ async def test_what_is_shared_with_one_member_is_not_there_for_another(files: Ne
         known == cid for known, _ in files.carol.in_(files.community).state.content.files
     )
     frames = await files.stream(files.bob, files.alice, "file.read", {"cid": cid})
-    assert base64url.decode(frames[1].data["data_b64"]) == data[:CHUNK]
+    assert canonical.decode_base64url(frames[1].data["data_b64"]) == data[:CHUNK]
 
 
 @pytest.mark.parametrize("capability", ["share", "unshare", "offered"])
@@ -276,7 +276,7 @@ async def test_a_wrong_key_for_anothers_attachment_does_not_lock_its_recipient_o
         [message] = await carol.history()
         cid = message["attachments"][0]["cid"]
         # Alice names the same blob to Carol under seal, with a key of her own and with none.
-        for number, more in enumerate(({"key": base64url.encode(bytes(32))}, {})):
+        for number, more in enumerate(({"key": canonical.encode_base64url(bytes(32))}, {})):
             envelope = MessageEnvelope(alice.community, alice.id, carol.id, f"lie {number}")
             lie = MessageContent("look", [{"cid": cid, "name": "lie.exe", **more}], bytes(32))
             await alice.node.act(alice.community, "chat.message.sent", seal(envelope, lie))

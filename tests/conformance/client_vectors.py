@@ -9,7 +9,7 @@ from accord.contracts import session_proof
 from accord.contracts.permissions import inbox_prefix
 from accord.contracts.surfaces import escape_token
 from accord.fabric.rules.terms import Event, event_pattern, event_subject
-from accord.kernel import base64url, canonical
+from accord.kernel import canonical
 from accord.kernel.schema import compile_schema
 from accord.kernel.signing import SigningKey
 
@@ -41,7 +41,7 @@ def _subjects(template: str, payload: Any, where: dict[str, Any]) -> list[str]:
 
 
 def _proofs(**each: Any) -> dict[str, str]:
-    key = SigningKey.from_seed(base64url.decode(each["seed"]))
+    key = SigningKey.from_seed(canonical.decode_base64url(each["seed"]))
     session = session_proof.session_key(key)
     request = session_proof.rpc_message(
         session, each["subject"], each["payload"].encode(), each["iat"], each["requestId"]

@@ -27,7 +27,7 @@ from accord.community.rules import (
     requests,
     verify_event,
 )
-from accord.kernel import base64url, canonical
+from accord.kernel import canonical
 from accord.kernel.clock import format_time
 from accord.kernel.signing import SigningKey
 from accord.kernel.ulid import UlidSource, is_ulid
@@ -197,7 +197,7 @@ async def test_attachments_are_named_by_cid_and_read_by_both_ends_only(chat: Cha
     ):
         data = [frame.data async for frame in frames if frame.event == "chunk"]
         opened = await attachments.find(client, carol.blobs, cid)
-    assert plan not in base64url.decode(data[0]["data_b64"])
+    assert plan not in canonical.decode_base64url(data[0]["data_b64"])
     assert opened is not None
     assert opened.key is not None
     parts = [part async for part in attachments.decrypted(carol.blobs, cid, opened.key)]
@@ -305,7 +305,7 @@ async def test_the_recipient_can_prove_what_was_said(chat: Chat) -> None:
     await chat.sync()
     # A moderator has the event in the own log, and is shown nonce and text.
     data = (await event_of(chat.alice, sent["event_id"]))["data"]
-    nonce = base64url.decode(found["nonce"])
+    nonce = canonical.decode_base64url(found["nonce"])
     assert encryption.proves(data, nonce, "an insult")
     assert not encryption.proves(data, nonce, "a compliment")
 

@@ -23,7 +23,7 @@ from accord.fabric import (
 )
 from accord.fabric.callers import Callers
 from accord.fabric.rules import proofs
-from accord.kernel import base64url, canonical
+from accord.kernel import canonical
 from accord.kernel.signing import SigningKey
 from accord.testing import VirtualClock, run_virtual
 
@@ -33,7 +33,7 @@ SESSION = session_key(KEY)
 
 def test_proofs_are_those_of_existing_implementations(vectors: Callable[[str], Any]) -> None:
     for case in vectors("contracts/auth-proof.json"):
-        key = SigningKey.from_seed(base64url.decode(case["seed"]))
+        key = SigningKey.from_seed(canonical.decode_base64url(case["seed"]))
         known = case["rpcProof"]
         data = known["payload"].encode()
         made = proofs.sign(

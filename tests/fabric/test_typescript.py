@@ -22,7 +22,7 @@ from tests.fabric.typescript_build import FABRIC, ROOT, Driver, Workshop
 from accord.authority.rules import Compatibility, DeploymentKind
 from accord.contracts.authoring import Contract
 from accord.fabric import Request, Service
-from accord.kernel import base64url, canonical
+from accord.kernel import canonical
 from accord.kernel.signing import SigningKey
 from accord.testing import HarnessError, nodejs
 from accord.testing.browser import Chromium
@@ -106,7 +106,7 @@ async def enter(perform: Driver, house: Station) -> None:
 @asynccontextmanager
 async def stall_process(house: Station, key: SigningKey) -> AsyncIterator[Child]:
     program = "tests.fabric.typescript.stall"
-    seed = base64url.encode(key.seed)
+    seed = canonical.encode_base64url(key.seed)
     with python_child("-m", program, house.url, seed, env={"PYTHONPATH": str(ROOT)}) as child:
         assert await line(child) == "ready"
         yield child

@@ -21,8 +21,8 @@ from accord.community.log import EventLog
 from accord.community.retention import offered_snapshot
 from accord.community.rules import formats
 from accord.community.rules.snapshots import MAX_SNAPSHOT, Snapshot, read_snapshot
-from accord.kernel import base64url, canonical
-from accord.kernel.base64url import Base64Error
+from accord.kernel import canonical
+from accord.kernel.canonical import Base64Error
 
 _log = structlog.stdlib.get_logger(__name__)
 
@@ -55,7 +55,7 @@ class _Held:
             "size_bytes": len(self.raw),
             "digest": self.digest,
             "offset": offset,
-            "data_b64": base64url.encode(self.raw[offset : offset + PART_BYTES]),
+            "data_b64": canonical.encode_base64url(self.raw[offset : offset + PART_BYTES]),
             "part_bytes": PART_BYTES,
             "parts": list(self.parts),
         }
@@ -318,7 +318,7 @@ async def _take(client: Client, draft: SnapshotDraft, answer: Any) -> None:
                 Code.PARTITION, "the node has a different snapshot now", mend="ask for it again"
             )
         try:
-            data = base64url.decode(answer["data_b64"])
+            data = canonical.decode_base64url(answer["data_b64"])
             is_there = answer["offset"] == offset
         except (TypeError, KeyError, AttributeError, Base64Error) as error:
             raise bad_request("this is no part of a snapshot") from error

@@ -7,13 +7,13 @@ its purpose. Receivers check freshness and replay.
 import hashlib
 from typing import Any
 
-from accord.kernel import base64url, canonical
+from accord.kernel import canonical
 from accord.kernel.signing import SigningKey, verify_bytes
 
 
 def session_key(key: SigningKey) -> str:
     """The public key in base64url."""
-    return base64url.encode(key.public)
+    return canonical.encode_base64url(key.public)
 
 
 def connect_message(digest: str, iat: int) -> bytes:
@@ -45,14 +45,14 @@ def flow_message(flow_id: str) -> bytes:
 
 def prove(key: SigningKey, message: bytes) -> str:
     """Sign a message."""
-    return base64url.encode(key.sign_bytes(hashlib.sha256(message).digest()))
+    return canonical.encode_base64url(key.sign_bytes(hashlib.sha256(message).digest()))
 
 
 def is_proved(session: str, message: bytes, proof: str) -> bool:
     """Whether a proof is the session's signature; False for malformed ones."""
     try:
-        public, signature = base64url.decode(session), base64url.decode(proof)
-    except base64url.Base64Error:
+        public, signature = canonical.decode_base64url(session), canonical.decode_base64url(proof)
+    except canonical.Base64Error:
         return False
     return verify_bytes(public, hashlib.sha256(message).digest(), signature)
 

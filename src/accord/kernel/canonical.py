@@ -1,11 +1,14 @@
-"""Canonical JSON, the only encoder and the only strict parser of the project, and digests.
+"""Canonical JSON, the only encoder and the only strict parser; digests, and base64url.
 
 `encode` writes RFC 8785 bytes, which are signed, hashed or compared. `decode` refuses, with its
 position, any text that two readers could understand differently. Both are defined in plain Python
 (`encode_reference`, `explain`) and made fast by libraries where the result is provably the same.
 A digest is SHA-256 in base64url for contracts, `blake3:` and hexadecimal for everything else.
+Base64url is read in one spelling only: without padding, white space and non-zero trailing bits.
 """
 
+import base64
+import binascii
 import hashlib
 import json
 import math
@@ -23,7 +26,6 @@ import orjson
 import ormsgpack
 from blake3 import blake3 as _blake3
 
-from accord.kernel import base64url
 from accord.kernel.errors import AccordError
 from accord.kernel.finding import pointer
 
@@ -604,7 +606,7 @@ class Digest:
 
     def __str__(self) -> str:
         if self.algorithm == "sha256":
-            return base64url.encode(self.value)
+            return encode_base64url(self.value)
         return f"blake3:{self.value.hex()}"
 
     @property
@@ -628,9 +630,42 @@ def parse_digest(text: str) -> Digest:
     if _BLAKE3.fullmatch(text):
         return Digest("blake3", bytes.fromhex(text.removeprefix("blake3:")))
     try:
-        return Digest("sha256", base64url.decode(text))
-    except (base64url.Base64Error, DigestError):
+        return Digest("sha256", decode_base64url(text))
+    except (Base64Error, DigestError):
         raise DigestError(
             f"{text[:80]!r} is not a digest",
             mend="expected 43 characters of base64url, or blake3: and 64 hexadecimal digits",
         ) from None
+
+
+# Maps base64url to base64, and characters foreign to the one to those foreign to the other.
+_STANDARD_BASE64: Final = bytes.maketrans(b"-_+/=", b"+/!!!")
+
+
+class Base64Error(AccordError):
+    """A text is not unpadded base64url in its one canonical spelling."""
+
+
+def encode_base64url(data: bytes) -> str:
+    """Write bytes as base64url without padding."""
+    return base64.urlsafe_b64encode(data).rstrip(b"=").decode("ascii")
+
+
+def decode_base64url(text: str) -> bytes:
+    """Decode the output of `encode_base64url`; raises Base64Error for everything else."""
+    raw = text.encode("ascii", "replace").translate(_STANDARD_BASE64)
+    try:
+        data = binascii.a2b_base64(raw + b"=" * (-len(raw) % 4), strict_mode=True)
+    except binascii.Error:
+        raise _base64_refused() from None
+    # Only the last group can have trailing bits.
+    tail = len(data) % 3
+    if tail and encode_base64url(data[-tail:]) != text[-tail - 1 :]:
+        raise _base64_refused()
+    return data
+
+
+def _base64_refused() -> Base64Error:
+    return Base64Error(
+        "not base64url in its canonical form", mend="leave out padding and white space"
+    )

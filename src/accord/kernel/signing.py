@@ -15,7 +15,7 @@ from typing import Any, Final, Self
 from nacl.bindings import crypto_sign, crypto_sign_open, crypto_sign_seed_keypair
 from nacl.exceptions import BadSignatureError
 
-from accord.kernel import base64url, canonical
+from accord.kernel import canonical
 from accord.kernel.errors import AccordError
 from accord.kernel.files import sync_folder, write_private
 
@@ -118,7 +118,7 @@ def public_id(public: bytes) -> str:
     """Write a public key as an id."""
     if len(public) != PUBLIC_SIZE:
         raise SigningError(f"a public key of {len(public)} bytes instead of {PUBLIC_SIZE}")
-    return _PREFIX + base64url.encode(public)
+    return _PREFIX + canonical.encode_base64url(public)
 
 
 def parse_id(text: str) -> bytes:
@@ -145,7 +145,7 @@ def verify_bytes(public: bytes, message: bytes, signature: bytes) -> bool:
 def sign(payload: Mapping[str, Any], key: SigningKey) -> dict[str, Any]:
     """The payload with the key's signature, replacing an earlier one; may raise CanonicalError."""
     signature = key.sign_bytes(signed_bytes(payload))
-    return {**payload, "signature": _PREFIX + base64url.encode(signature)}
+    return {**payload, "signature": _PREFIX + canonical.encode_base64url(signature)}
 
 
 def verify(payload: Mapping[str, Any], public: str | bytes) -> bool:
@@ -170,7 +170,7 @@ def signed_bytes(payload: Mapping[str, Any]) -> bytes:
 def _parse(text: str, size: int) -> bytes | None:
     if not text.startswith(_PREFIX):
         return None
-    with contextlib.suppress(base64url.Base64Error):
-        data = base64url.decode(text.removeprefix(_PREFIX))
+    with contextlib.suppress(canonical.Base64Error):
+        data = canonical.decode_base64url(text.removeprefix(_PREFIX))
         return data if len(data) == size else None
     return None

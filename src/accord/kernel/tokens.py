@@ -11,7 +11,7 @@ import re
 from collections.abc import Iterable
 from typing import Final
 
-from accord.kernel import base64url
+from accord.kernel import canonical
 
 NEVER: Final = 0
 """The expiry of a token that does not expire."""
@@ -22,7 +22,7 @@ _TOKEN: Final = re.compile(rb"(?s)(?P<gateway>.*):(?P<expiry>[0-9]{1,15}):(?P<ma
 def make(gateway_id: str, secret: str, now: float, ttl: int = 300) -> str:
     """A token valid for `ttl` seconds, or forever if `ttl` is not above 0."""
     expiry = int(now) + ttl if ttl > 0 else NEVER
-    return base64url.encode(
+    return canonical.encode_base64url(
         f"{gateway_id}:{expiry}:{_mac(gateway_id.encode(), expiry, secret)}".encode()
     )
 

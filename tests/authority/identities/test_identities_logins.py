@@ -9,7 +9,7 @@ from accord.authority.rules import AuthorityError, Code, SessionHolder
 from accord.authority.tables import consents, logins
 from accord.contracts import digest
 from accord.contracts.session_proof import flow_message, login_message, prove, session_key
-from accord.kernel import base64url, canonical
+from accord.kernel import canonical
 from accord.kernel.signing import SigningKey
 
 ORIGIN = "https://app.example"
@@ -342,7 +342,7 @@ async def test_a_consent_cannot_be_rewritten(house: Any, client: Any, key: Signi
 
 def test_the_known_answers_of_logins_are_proved(vectors: Any) -> None:
     for known in vectors("contracts/auth-proof.json"):
-        key = SigningKey.from_seed(base64url.decode(known["seed"]))
+        key = SigningKey.from_seed(canonical.decode_base64url(known["seed"]))
         begun, bound = known["oauthInit"], known["flowBind"]
         assert prove(key, login_message(begun["redirectTo"], begun.get("context"))) == begun["sig"]
         assert prove(key, flow_message(bound["flowId"])) == bound["sig"]

@@ -10,7 +10,7 @@ from sqlalchemy import Connection, select, update
 from accord.authority.identities import hash_password, verify_password
 from accord.authority.rules import AuthorityError, Code
 from accord.authority.tables import entry_links, people, visits
-from accord.kernel import base64url
+from accord.kernel import canonical
 
 WORDS = "correct horse battery"
 
@@ -81,7 +81,7 @@ def by_scrypt(password: str) -> str:
     made = hashlib.scrypt(
         password.encode(), salt=salt, n=1 << 15, r=8, p=1, maxmem=1 << 26, dklen=32
     )
-    return f"scrypt$15$8$1${base64url.encode(salt)}${base64url.encode(made)}"
+    return f"scrypt$15$8$1${canonical.encode_base64url(salt)}${canonical.encode_base64url(made)}"
 
 
 async def stored_password(house: Any, person: str) -> str:

@@ -20,7 +20,7 @@ from accord.capabilities.chat import (
 from accord.community.errors import Code, CommunityError
 from accord.community.rules import MAX_EVENT_BYTES as LARGEST_EVENT
 from accord.community.rules import Event, compose_event, formats, parse_event, verify_event
-from accord.kernel import base64url, canonical
+from accord.kernel import canonical
 from accord.kernel.signing import SigningKey
 
 ALICE, BOB, EVE, TOWN, VILLAGE = (
@@ -130,10 +130,13 @@ def test_a_changed_clear_member_is_noticed(member: str) -> None:
 def test_a_changed_seal_is_noticed(letter: MessageContent, data: st.DataObject) -> None:
     sealed = seal(ENVELOPE, letter)
     for key, member in ((BOB, "to_recipient"), (ALICE, "to_sender")):
-        raw = bytearray(base64url.decode(sealed["sealed"][member]))
+        raw = bytearray(canonical.decode_base64url(sealed["sealed"][member]))
         place = data.draw(st.integers(0, len(raw) - 1))
         raw[place] ^= data.draw(st.integers(1, 255))
-        changed = {**sealed, "sealed": {**sealed["sealed"], member: base64url.encode(bytes(raw))}}
+        changed = {
+            **sealed,
+            "sealed": {**sealed["sealed"], member: canonical.encode_base64url(bytes(raw))},
+        }
         assert refused(key, changed).code is Code.BAD_REQUEST
 
 
@@ -194,14 +197,18 @@ def test_a_sender_who_commits_to_another_text_is_not_heard() -> None:
         [],
         "text",
         {"body": "x"},
-        {"body": 1, "nonce": base64url.encode(NONCE), "attachments": []},
+        {"body": 1, "nonce": canonical.encode_base64url(NONCE), "attachments": []},
         {"body": "x", "nonce": 5, "attachments": []},
         {"body": "x", "nonce": "=", "attachments": []},
-        {"body": "x", "nonce": base64url.encode(b"short"), "attachments": []},
-        {"body": "x", "nonce": base64url.encode(NONCE), "attachments": {}},
-        {"body": "x", "nonce": base64url.encode(NONCE), "attachments": [1]},
-        {"body": "x", "nonce": base64url.encode(NONCE), "attachments": [{"cid": 1, "name": 2}]},
-        {"body": "x", "nonce": base64url.encode(NONCE), "attachments": [], "more": 1},
+        {"body": "x", "nonce": canonical.encode_base64url(b"short"), "attachments": []},
+        {"body": "x", "nonce": canonical.encode_base64url(NONCE), "attachments": {}},
+        {"body": "x", "nonce": canonical.encode_base64url(NONCE), "attachments": [1]},
+        {
+            "body": "x",
+            "nonce": canonical.encode_base64url(NONCE),
+            "attachments": [{"cid": 1, "name": 2}],
+        },
+        {"body": "x", "nonce": canonical.encode_base64url(NONCE), "attachments": [], "more": 1},
     ],
 )
 def test_whatever_somebody_seals_is_read_or_refused(held: Any) -> None:
@@ -211,7 +218,7 @@ def test_whatever_somebody_seals_is_read_or_refused(held: Any) -> None:
         held = {**held, **bound}
     for raw in (canonical.encode(held), b"", b"{", b"[" * 3000):
         padded = sodium_pad(raw, 256)
-        sealed = base64url.encode(crypto_box_seal(padded, encryption._public(BOB.id)))
+        sealed = canonical.encode_base64url(crypto_box_seal(padded, encryption._public(BOB.id)))
         forged = {**data, "sealed": {**data["sealed"], "to_recipient": sealed}}
         assert refused(BOB, forged).code is Code.BAD_REQUEST
 

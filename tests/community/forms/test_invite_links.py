@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 
 from accord.community.errors import Code, CommunityError
 from accord.community.rules import INVITE_BLOB, INVITE_LINK, MAX_INVITE_BYTES, Invite
-from accord.kernel import base64url, canonical, signing
+from accord.kernel import canonical, signing
 from accord.kernel.clock import parse_time
 from accord.kernel.signing import SigningKey
 
@@ -31,7 +31,7 @@ def made(**changes: Any) -> Invite:
 
 
 def packed(payload: Any) -> str:
-    return INVITE_LINK + base64url.encode(canonical.encode(payload))
+    return INVITE_LINK + canonical.encode_base64url(canonical.encode(payload))
 
 
 def code_of(function: Any, *args: Any, **named: Any) -> Code:
@@ -96,13 +96,16 @@ def test_anything_else_is_refused(change: dict[str, Any]) -> None:
 def test_a_spelling_that_is_not_canonical_is_refused() -> None:
     raw = canonical.encode(made().payload())
     for spelled in (raw + b" ", b" " + raw):
-        assert code_of(Invite.parse, INVITE_LINK + base64url.encode(spelled)) is Code.BAD_REQUEST
+        assert (
+            code_of(Invite.parse, INVITE_LINK + canonical.encode_base64url(spelled))
+            is Code.BAD_REQUEST
+        )
     assert code_of(Invite.parse, made().link + "=") is Code.BAD_REQUEST
 
 
 @given(
     st.sampled_from([INVITE_LINK, INVITE_BLOB, ""]),
-    st.text(max_size=50) | st.binary(max_size=200).map(base64url.encode),
+    st.text(max_size=50) | st.binary(max_size=200).map(canonical.encode_base64url),
 )
 def test_no_text_is_more_than_refused(prefix: str, text: str) -> None:
     assert code_of(Invite.parse, prefix + text) is Code.BAD_REQUEST

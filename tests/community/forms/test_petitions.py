@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 from accord.community.errors import Code, CommunityError
 from accord.community.rules import MAX_PETITION_TEXT, Petition
 from accord.community.rules import event as envelope
-from accord.kernel import base64url, canonical
+from accord.kernel import canonical
 from accord.kernel.signing import SigningKey
 
 COMMUNITY = SigningKey.from_seed(b"c" * 32)
@@ -27,12 +27,12 @@ def opened() -> Petition:
 
 
 def unpacked(petition: Petition) -> dict[str, Any]:
-    payload: dict[str, Any] = canonical.decode(base64url.decode(str(petition)))
+    payload: dict[str, Any] = canonical.decode(canonical.decode_base64url(str(petition)))
     return payload
 
 
 def packed(payload: Any) -> str:
-    return base64url.encode(canonical.encode(payload))
+    return canonical.encode_base64url(canonical.encode(payload))
 
 
 def test_signatures_gathered_on_two_ways_become_one_event(
@@ -122,7 +122,7 @@ def test_a_petition_has_room_for_no_more_signers_than_an_event() -> None:
         petition.signed_by(SigningKey.from_seed(b"\xff" * 32))
 
 
-@given(st.text(max_size=200) | st.binary(max_size=200).map(base64url.encode))
+@given(st.text(max_size=200) | st.binary(max_size=200).map(canonical.encode_base64url))
 def test_no_text_is_more_than_refused(text: str) -> None:
     with pytest.raises(CommunityError):
         Petition.parse(text)

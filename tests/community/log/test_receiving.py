@@ -17,7 +17,7 @@ from accord.community.log import open_log
 from accord.community.proofs import ProverPool, prove_event
 from accord.community.rules import Event, compose_event
 from accord.community.store import COMMUNITY_STORE, EVENT_STREAM, events
-from accord.kernel import base64url
+from accord.kernel import canonical
 from accord.kernel.signing import SigningKey
 from accord.storage import check, journal, open_store
 
@@ -168,7 +168,9 @@ def _signed_otherwise(key: SigningKey, event: Event) -> str:
     )
     secret = crypto_core_ed25519_scalar_reduce(bytes(scalar) + bytes(32))
     product = crypto_core_ed25519_scalar_mul(challenge, secret)
-    return "ed25519:" + base64url.encode(point + crypto_core_ed25519_scalar_add(nonce, product))
+    return "ed25519:" + canonical.encode_base64url(
+        point + crypto_core_ed25519_scalar_add(nonce, product)
+    )
 
 
 async def test_many_callers_at_once_each_get_their_own_receipt(town: Any, where: str) -> None:

@@ -16,7 +16,7 @@ from accord.contracts.session_proof import (
     rpc_message,
     session_key,
 )
-from accord.kernel import base64url
+from accord.kernel import canonical
 from accord.kernel.signing import SigningKey
 
 KEY = SigningKey.from_seed(bytes(range(32)))
@@ -26,7 +26,7 @@ REQUEST = (SESSION, "rpc.v1.X", b"{}", 1_735_689_700, "request-1")
 
 def test_known_proofs(vectors: Callable[[str], Any]) -> None:
     for case in vectors("contracts/auth-proof.json"):
-        key = SigningKey(base64url.decode(case["seed"]))
+        key = SigningKey(canonical.decode_base64url(case["seed"]))
         connect, request = case["natsConnect"], case["rpcProof"]
         payload = request["payload"].encode()
         message = rpc_message(
@@ -41,10 +41,10 @@ def test_known_proofs(vectors: Callable[[str], Any]) -> None:
         assert prove(key, signed) == connect["iatSig"]
         token = connect_token(key, connect["contractDigest"], connect["iat"])
         assert token == connect["runtimeToken"]
-        hashed = base64url.encode(hashlib.sha256(payload).digest())
+        hashed = canonical.encode_base64url(hashlib.sha256(payload).digest())
         assert hashed == request["payloadHashBase64url"]
         assert message.hex() == request["proofInputHex"]
-        digest = base64url.encode(hashlib.sha256(message).digest())
+        digest = canonical.encode_base64url(hashlib.sha256(message).digest())
         assert digest == request["proofDigestBase64url"]
         assert prove(key, message) == request["proof"]
         assert is_proved(case["sessionKey"], message, request["proof"])

@@ -21,7 +21,7 @@ from accord.fabric import (
     Signals,
     TypedService,
 )
-from accord.kernel import base64url
+from accord.kernel import canonical
 from accord.kernel.signing import SigningKey
 
 service = TypedService("stall@v1", "Counts, walks and hands out files.")
@@ -69,7 +69,7 @@ async def walk(step: Step, progress: Progress[Step], go: Signals[Step]) -> Step:
 
 
 async def main(url: str, seed: str) -> None:
-    key = SigningKey.from_seed(base64url.decode(seed))
+    key = SigningKey.from_seed(canonical.decode_base64url(seed))
     async with service(key=key, authority=Authority(url)).connect():
         print("ready", flush=True)
         await asyncio.Event().wait()

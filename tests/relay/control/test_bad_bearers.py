@@ -11,7 +11,7 @@ from tests.fakes.platform import MemoryChat, MemoryPlatform
 from tests.fakes.sockets import MemorySocket
 
 from accord.kernel import tokens
-from accord.kernel.base64url import encode
+from accord.kernel.canonical import encode_base64url
 from accord.kernel.clock import SystemClock
 from accord.relay.connector import Keyring, open_connector
 
@@ -41,7 +41,7 @@ async def test_each_is_refused_with_its_reason_counted_and_the_connector_serves_
             "unauthorized": [
                 forged,
                 token(ttl=86_400),
-                encode(f"gw:0:{'0' * 64}".encode()),
+                encode_base64url(f"gw:0:{'0' * 64}".encode()),
                 token(of="nobody"),
                 token()[:-2],
                 token() * 1000,

@@ -12,7 +12,7 @@ from cryptography.hazmat.primitives import serialization
 from cryptography.hazmat.primitives.asymmetric import rsa
 from cryptography.hazmat.primitives.asymmetric.rsa import RSAPrivateKey
 
-from accord.kernel import base64url
+from accord.kernel import canonical
 from accord.relay.connector import (
     ManagedClaims,
     ManagedTokens,
@@ -118,8 +118,8 @@ def test_only_rs256_by_a_configured_key_is_believed(
         "\ud800.\ud800.x",
         sign(key)[:-4] + "AAAA",
         sign(key) + "x" * 20_000,
-        f"{base64url.encode(b'[' * 9000)}.e30.e30",
-        base64url.encode(b'{"a":' * 2000) + ".e30.e30",
+        f"{canonical.encode_base64url(b'[' * 9000)}.e30.e30",
+        canonical.encode_base64url(b'{"a":' * 2000) + ".e30.e30",
     ]
     for token in forged:
         with pytest.raises(RelayError) as refused:

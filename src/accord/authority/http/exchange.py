@@ -21,7 +21,7 @@ from starlette.responses import JSONResponse, Response
 from accord.authority.audit import AuditedRefusal
 from accord.authority.rules.errors import AuthorityError, Code
 from accord.authority.rules.fields import Body, bad_request
-from accord.kernel import base64url, canonical
+from accord.kernel import canonical
 from accord.storage import StoreError
 from accord.web import bodies
 from accord.web.addresses import address_key
@@ -212,7 +212,9 @@ class FormGuard:
 
     def token(self, cookie: str) -> str:
         """The token of forms for this browser."""
-        return base64url.encode(hmac.new(cookie.encode(), _PURPOSE, hashlib.sha256).digest())
+        return canonical.encode_base64url(
+            hmac.new(cookie.encode(), _PURPOSE, hashlib.sha256).digest()
+        )
 
     def demand_own_form(self, request: Request, form: dict[str, str]) -> str:
         """The browser's cookie; `AuthorityError` if the form is not from a page of ours."""

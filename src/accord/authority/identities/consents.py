@@ -23,7 +23,7 @@ from accord.authority.rules.records import (
 )
 from accord.authority.store import decode, decode_names, encode, encode_names
 from accord.authority.tables import consents, grant_overrides, identity_authorities
-from accord.kernel import base64url
+from accord.kernel import canonical
 from accord.kernel.clock import Clock
 from accord.kernel.ulid import UlidSource
 
@@ -189,9 +189,9 @@ def _anchor(anchor: str) -> str:
     if "://" in anchor:
         return clients.origin(anchor)
     try:
-        if len(base64url.decode(anchor)) == 32:
+        if len(canonical.decode_base64url(anchor)) == 32:
             return anchor
-    except base64url.Base64Error:
+    except canonical.Base64Error:
         pass  # raised below
     raise AuthorityError(
         Code.BAD_REQUEST,

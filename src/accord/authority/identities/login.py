@@ -23,7 +23,7 @@ from accord.authority.rules import clients
 from accord.authority.rules.errors import AuthorityError, Code
 from accord.authority.rules.records import Person, Portal, PortalKind
 from accord.authority.tables import entry_links, people, portals, visits
-from accord.kernel import base64url
+from accord.kernel import canonical
 from accord.kernel.clock import Clock
 
 _SHORTEST: Final = 10
@@ -81,10 +81,10 @@ def _bytes(password: str) -> bytes:
 
 def _verify_scrypt(text: bytes, stored: str) -> bool:
     _, log_n, r, p, salt, made = stored.split("$")
-    n, wanted = 1 << int(log_n), base64url.decode(made)
+    n, wanted = 1 << int(log_n), canonical.decode_base64url(made)
     tried = hashlib.scrypt(
         text,
-        salt=base64url.decode(salt),
+        salt=canonical.decode_base64url(salt),
         n=n,
         r=int(r),
         p=int(p),

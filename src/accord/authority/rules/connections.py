@@ -18,7 +18,7 @@ from accord.authority.rules.errors import AuthorityError, Code
 from accord.authority.rules.jwt import KeyType, decode
 from accord.contracts import Grants
 from accord.contracts.session_proof import connect_message, is_proved
-from accord.kernel import base64url, canonical
+from accord.kernel import canonical
 from accord.kernel.clock import TimestampError, parse_time
 
 WINDOW_SECONDS: Final = 30
@@ -76,7 +76,7 @@ class NatsPermissions:
     def fingerprint(self) -> str:
         """A short digest of exactly these permissions."""
         whole = {"publish": sorted(self.publish), "subscribe": sorted(self.subscribe)}
-        return base64url.encode(hashlib.sha256(canonical.encode(whole)).digest()[:16])
+        return canonical.encode_base64url(hashlib.sha256(canonical.encode(whole)).digest()[:16])
 
     def covers(self, other: "NatsPermissions") -> bool:
         """Whether these include all of the others."""

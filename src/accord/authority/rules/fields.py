@@ -8,7 +8,7 @@ import re
 from typing import Any, Final, TypeAlias
 
 from accord.authority.rules.errors import AuthorityError, Code
-from accord.kernel import base64url, canonical
+from accord.kernel import canonical
 
 _LARGEST: Final = 2**53 - 1
 
@@ -117,8 +117,8 @@ def is_contract_id(text: str) -> bool:
 def is_key(text: str) -> bool:
     """Whether a text is an Ed25519 public key in base64url."""
     try:
-        return len(base64url.decode(text)) == _KEY_BYTES
-    except base64url.Base64Error:
+        return len(canonical.decode_base64url(text)) == _KEY_BYTES
+    except canonical.Base64Error:
         return False
 
 

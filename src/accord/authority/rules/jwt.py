@@ -16,7 +16,7 @@ from nacl.exceptions import CryptoError
 from nacl.public import Box, PrivateKey, PublicKey
 
 from accord.authority.rules.errors import AuthorityError, Code
-from accord.kernel import base64url, canonical
+from accord.kernel import canonical
 from accord.kernel.signing import SigningKey, verify_bytes
 
 _SEED: Final = 18 << 3
@@ -187,7 +187,7 @@ def _read(text: str) -> bytes | None:
 
 
 EVERYTHING: Final = ">"
-_HEADER: Final = base64url.encode(b'{"typ":"JWT","alg":"ed25519-nkey"}')
+_HEADER: Final = canonical.encode_base64url(b'{"typ":"JWT","alg":"ed25519-nkey"}')
 _VERSION: Final = 2
 _UNLIMITED: Final = {"subs": -1, "data": -1, "payload": -1}
 _ACCOUNT: Final = {
@@ -206,17 +206,17 @@ def encode(claims: Mapping[str, Any], key: NKey) -> str:
     body = {**claims, "iss": key.public}
     digest = hashlib.sha256(canonical.encode(body)).digest()
     body["jti"] = base64.b32encode(digest).decode().rstrip("=")
-    signed = f"{_HEADER}.{base64url.encode(canonical.encode(body))}"
-    return f"{signed}.{base64url.encode(key.sign(signed.encode()))}"
+    signed = f"{_HEADER}.{canonical.encode_base64url(canonical.encode(body))}"
+    return f"{signed}.{canonical.encode_base64url(key.sign(signed.encode()))}"
 
 
 def decode(token: str, issuer: KeyType) -> dict[str, Any]:
     """The claims of a token; `AuthorityError` unless an issuer of that kind has signed them."""
     try:
         _, body, signature = token.split(".")
-        claims = canonical.decode(base64url.decode(body))
-        signed = base64url.decode(signature)
-    except (ValueError, base64url.Base64Error, canonical.CanonicalError):
+        claims = canonical.decode(canonical.decode_base64url(body))
+        signed = canonical.decode_base64url(signature)
+    except (ValueError, canonical.Base64Error, canonical.CanonicalError):
         raise AuthorityError(Code.BAD_REQUEST, "this is not a JWT of NATS") from None
     if not isinstance(claims, dict) or not isinstance(claims.get("iss"), str):
         raise AuthorityError(Code.BAD_REQUEST, "this JWT names no issuer")

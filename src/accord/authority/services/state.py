@@ -32,7 +32,7 @@ from accord.fabric.kv import Bucket, BucketEntry
 from accord.fabric.requests import Request
 from accord.fabric.rules.errors import ConflictError, NotFoundError, ValidationError
 from accord.fabric.server import Server
-from accord.kernel import base64url, canonical
+from accord.kernel import canonical
 from accord.kernel.clock import Clock
 from accord.kernel.schema import Schema, compile_schema
 
@@ -62,7 +62,7 @@ class _StateStore:
         if len(raw := key.encode()) > MAX_STATE_KEY:
             message = f"a key has at most {MAX_STATE_KEY} bytes"
             raise ValidationError(message, issues=[{"path": "/key", "message": message}])
-        return f"{self.scope}.{_KEY}{base64url.encode(raw)}"
+        return f"{self.scope}.{_KEY}{canonical.encode_base64url(raw)}"
 
 
 @dataclass(frozen=True, slots=True)
@@ -162,7 +162,7 @@ class StateService:
 
     async def _keys(self, store: _StateStore) -> AsyncIterator[str]:
         async for place in self._bucket.keys(f"{store.scope}.>"):
-            yield base64url.decode(place.rpartition(".")[2].removeprefix(_KEY)).decode()
+            yield canonical.decode_base64url(place.rpartition(".")[2].removeprefix(_KEY)).decode()
 
     async def _store(self, who: Caller, name: str) -> _StateStore:
         manifest = None if who.digest is None else await self._manifests.get(who.digest)
@@ -205,7 +205,7 @@ def _read(found: BucketEntry | None) -> StateEntry | None:
         return None
     kept = canonical.decode(found.value)
     token = found.key.rpartition(".")[2]
-    key = base64url.decode(token.removeprefix(_KEY)).decode() if token != _VALUE else None
+    key = canonical.decode_base64url(token.removeprefix(_KEY)).decode() if token != _VALUE else None
     return StateEntry(
         key=key,
         value=kept["value"],

@@ -22,7 +22,7 @@ from nacl.exceptions import CryptoError
 from accord.capabilities.file import Blobs
 from accord.community.client import Client
 from accord.community.errors import Code, CommunityError, bad_request
-from accord.kernel import base64url
+from accord.kernel import canonical
 
 MAGIC: Final = b"accord sealed 1\n"
 SEGMENT: Final = 262_144
@@ -51,7 +51,9 @@ class ChatAttachment:
     def from_output(cls, output: dict[str, Any]) -> Self:
         """Read the output of the capability `OPEN`."""
         key = output["key"]
-        return cls(output["cid"], output["name"], None if key is None else base64url.decode(key))
+        return cls(
+            output["cid"], output["name"], None if key is None else canonical.decode_base64url(key)
+        )
 
 
 async def encrypted(parts: AsyncIterable[bytes], key: bytes) -> AsyncGenerator[bytes, None]:

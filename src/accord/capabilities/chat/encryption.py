@@ -23,7 +23,7 @@ from nacl.bindings import (
 from nacl.exceptions import CryptoError
 
 from accord.community.errors import Code, CommunityError, bad_request
-from accord.kernel import base64url, canonical, signing
+from accord.kernel import canonical, signing
 from accord.kernel.signing import SigningKey
 
 ALGORITHM: Final = "x25519-sealed"
@@ -87,7 +87,7 @@ def seal(envelope: MessageEnvelope, content: MessageContent) -> dict[str, Any]:
             "client_id": envelope.client_id,
             "community": envelope.community,
             "from": envelope.sender,
-            "nonce": base64url.encode(content.nonce),
+            "nonce": canonical.encode_base64url(content.nonce),
             "to": envelope.recipient,
         }
     )
@@ -157,9 +157,9 @@ def proves(data: Mapping[str, Any], nonce: bytes, body: str) -> bool:
 def _unseal(key: SigningKey, sealed: str) -> dict[str, Any]:
     secret = crypto_sign_ed25519_sk_to_curve25519(key.seed + key.public)
     try:
-        padded = crypto_box_seal_open(base64url.decode(sealed), _public(key.id), secret)
+        padded = crypto_box_seal_open(canonical.decode_base64url(sealed), _public(key.id), secret)
         held = canonical.decode(sodium_unpad(padded, _BLOCK))
-    except (base64url.Base64Error, canonical.CanonicalError, CryptoError):
+    except (canonical.Base64Error, canonical.CanonicalError, CryptoError):
         raise bad_request("the seal cannot be opened") from None
     if not isinstance(held, dict) or held.keys() != _MEMBERS:
         raise bad_request("the seal does not hold a message")
@@ -176,8 +176,8 @@ def _read_content(held: Mapping[str, Any]) -> MessageContent:
     ):
         raise bad_request("the seal does not hold a message")
     try:
-        return MessageContent(body, attachments, base64url.decode(nonce))
-    except base64url.Base64Error:
+        return MessageContent(body, attachments, canonical.decode_base64url(nonce))
+    except canonical.Base64Error:
         raise bad_request("the seal does not hold a message") from None
 
 
@@ -189,14 +189,14 @@ def _is_attachment(value: Any) -> bool:
     if value.keys() == {"cid", "name"}:
         return True  # sent in the clear
     try:
-        is_key = len(base64url.decode(value.get("key", ""))) == KEY_BYTES
-    except base64url.Base64Error:
+        is_key = len(canonical.decode_base64url(value.get("key", ""))) == KEY_BYTES
+    except canonical.Base64Error:
         return False
     return is_key and value.keys() == {"cid", "name", "key"}
 
 
 def _seal_to(node_id: str, padded: bytes) -> str:
-    return base64url.encode(crypto_box_seal(padded, _public(node_id)))
+    return canonical.encode_base64url(crypto_box_seal(padded, _public(node_id)))
 
 
 @lru_cache(maxsize=1024)

@@ -17,7 +17,7 @@ from accord.community.errors import CommunityError
 from accord.community.rules.content import ChatRecord
 from accord.community.rules.state import CommunityState
 from accord.community.store import sync_bodies
-from accord.kernel import base64url, canonical
+from accord.kernel import canonical
 from accord.kernel.signing import SigningKey
 
 MAX_BYTES: Final = 4 * 1024 * 1024
@@ -178,5 +178,5 @@ class MessageReader:
                 {"cid": each["cid"], "name": each["name"]} for each in content.attachments
             ],
             "sealed": True,
-            "nonce": base64url.encode(content.nonce),
+            "nonce": canonical.encode_base64url(content.nonce),
         }

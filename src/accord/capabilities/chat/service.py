@@ -34,7 +34,7 @@ from accord.community.node import Node
 from accord.community.rules import capabilities
 from accord.community.rules.content import client_key
 from accord.community.rules.formats import Level
-from accord.kernel import base64url
+from accord.kernel import canonical
 from accord.kernel.clock import Clock
 
 _LIMIT: Final = 200
@@ -147,7 +147,7 @@ class _ChatService:
         reader = MessageReader(self._node.key, hosted.community_id, hosted.log.number)
         found = await hosted.log.store.read(lambda c: reader.attachments(c, entries, cid))
         entry, attached = await self._matching(found, cid) or (None, {})
-        key = base64url.decode(attached["key"]) if "key" in attached else None
+        key = canonical.decode_base64url(attached["key"]) if "key" in attached else None
         if entry is None and entries:
             # The log no longer holds the message, but its key is stored once it was opened.
             key = await asyncio.to_thread(self._blobs.key, cid)
@@ -159,7 +159,7 @@ class _ChatService:
         output = {
             "cid": cid,
             "name": attached["name"],
-            "key": None if key is None else base64url.encode(key),
+            "key": None if key is None else canonical.encode_base64url(key),
             "event_id": entry.event_id,
             "from": entry.message.author,
             "to": entry.message.recipient,
@@ -174,7 +174,7 @@ class _ChatService:
             return next((each for each in found if "key" in each[1]), found[0] if found else None)
         for entry, attached in found:
             if "key" in attached:
-                key = base64url.decode(attached["key"])
+                key = canonical.decode_base64url(attached["key"])
                 if await attachments.opens(self._blobs, cid, key):
                     await asyncio.to_thread(self._blobs.put_key, cid, key)
                     return entry, attached
@@ -228,7 +228,7 @@ class _ChatService:
         key = self._random_bytes(KEY_BYTES)
         source = self._blobs.read(attached["cid"])
         cid = await self._blobs.put(attachments.encrypted(source, key))
-        return {"cid": cid, "name": attached["name"], "key": base64url.encode(key)}
+        return {"cid": cid, "name": attached["name"], "key": canonical.encode_base64url(key)}
 
     async def _open(self, hosted: HostedCommunity, attached: Sequence[Mapping[str, str]]) -> None:
         """Make files readable that are sent in the clear, even if they were withdrawn before."""

@@ -33,7 +33,7 @@ from accord.community.node import Node
 from accord.community.rules import capabilities
 from accord.community.rules.formats import Level
 from accord.community.rules.state import CommunityState
-from accord.kernel import base64url
+from accord.kernel import canonical
 from accord.kernel.clock import Clock, format_time
 
 _log = structlog.stdlib.get_logger(__name__)
@@ -145,7 +145,7 @@ class _FileService:
                 output = {
                     "cid": cid,
                     "size_bytes": len(data),
-                    "data_b64": base64url.encode(data),
+                    "data_b64": canonical.encode_base64url(data),
                 }
                 return call.answer(output)
         if call.own:

@@ -26,7 +26,7 @@ from accord.community.errors import Code, CommunityError, bad_request
 from accord.community.node import Node
 from accord.community.rules import capabilities
 from accord.community.rules.state import CommunityState
-from accord.kernel import base64url
+from accord.kernel import canonical
 
 # The longest chunk in base64url; anything longer is refused before it is decoded.
 _MAX_TEXT: Final = 349_526
@@ -104,7 +104,7 @@ async def push(
 
 def write_chunk(i: int, cid: str, data: bytes) -> dict[str, Any]:
     """Return a chunk as on the wire."""
-    return {"i": i, "cid": cid, "data_b64": base64url.encode(data)}
+    return {"i": i, "cid": cid, "data_b64": canonical.encode_base64url(data)}
 
 
 def read_chunk(told: Mapping[str, Any]) -> tuple[int, bytes]:
@@ -113,8 +113,8 @@ def read_chunk(told: Mapping[str, Any]) -> tuple[int, bytes]:
     if type(i) is not int or not isinstance(text, str) or len(text) > _MAX_TEXT:
         raise bad_request("expected a chunk with i and data_b64")
     try:
-        return i, base64url.decode(text)
-    except base64url.Base64Error as error:
+        return i, canonical.decode_base64url(text)
+    except canonical.Base64Error as error:
         raise bad_request(error.what, where=f"chunk {i}") from None
 
 

@@ -15,7 +15,7 @@ from ipaddress import ip_address
 from typing import Any, Final, Self
 
 from accord.community.errors import Code, CommunityError, bad_request
-from accord.kernel import base64url, canonical, signing
+from accord.kernel import canonical, signing
 from accord.kernel.clock import TimestampError, parse_time
 from accord.kernel.finding import pointer
 from accord.kernel.schema import Schema, compile_schema
@@ -73,7 +73,7 @@ def is_host(value: Any) -> bool:
 
 def write_signature(signature: bytes) -> str:
     """A signature as text."""
-    return _PREFIX + base64url.encode(signature)
+    return _PREFIX + canonical.encode_base64url(signature)
 
 
 def read_signature(value: Any) -> bytes | None:
@@ -81,8 +81,8 @@ def read_signature(value: Any) -> bytes | None:
     if not isinstance(value, str) or not value.startswith(_PREFIX):
         return None
     try:
-        signature = base64url.decode(value.removeprefix(_PREFIX))
-    except base64url.Base64Error:
+        signature = canonical.decode_base64url(value.removeprefix(_PREFIX))
+    except canonical.Base64Error:
         return None
     return signature if len(signature) == signing.SIGNATURE_SIZE else None
 

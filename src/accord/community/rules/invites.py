@@ -6,7 +6,7 @@ from typing import Any, Final, Self
 
 from accord.community.errors import Code, CommunityError, bad_request
 from accord.community.rules import event, formats
-from accord.kernel import base64url, canonical, signing
+from accord.kernel import canonical, signing
 from accord.kernel.clock import parse_time
 from accord.kernel.signing import SigningKey
 
@@ -67,10 +67,10 @@ class Invite:
         for prefix in (INVITE_LINK, INVITE_BLOB):
             if text.startswith(prefix) and len(text) < 2 * MAX_INVITE_BYTES:
                 try:
-                    raw = base64url.decode(text.removeprefix(prefix))
+                    raw = canonical.decode_base64url(text.removeprefix(prefix))
                     payload = canonical.decode(raw)
                     is_canonical = canonical.encode(payload) == raw
-                except (base64url.Base64Error, canonical.CanonicalError):
+                except (canonical.Base64Error, canonical.CanonicalError):
                     break
                 if is_canonical:
                     return cls._read(payload)
@@ -125,7 +125,7 @@ class Invite:
         return INVITE_BLOB + self._encoded()
 
     def _encoded(self) -> str:
-        return base64url.encode(canonical.encode(self.payload()))
+        return canonical.encode_base64url(canonical.encode(self.payload()))
 
 
 MAX_PETITION_TEXT: Final = 64 * 1024
@@ -154,10 +154,10 @@ class Petition:
         if len(text) > MAX_PETITION_TEXT:
             raise bad_request(f"a petition is at most {MAX_PETITION_TEXT} characters")
         try:
-            raw = base64url.decode(text)
+            raw = canonical.decode_base64url(text)
             payload = canonical.decode(raw)
             is_canonical = canonical.encode(payload) == raw
-        except (base64url.Base64Error, canonical.CanonicalError) as error:
+        except (canonical.Base64Error, canonical.CanonicalError) as error:
             raise bad_request(f"not a petition: {error}", mend="copy the whole line") from None
         if not isinstance(payload, dict) or payload.keys() != _MEMBERS or not is_canonical:
             raise bad_request("not a petition", mend="copy the whole line")
@@ -240,7 +240,7 @@ class Petition:
 
     def __str__(self) -> str:
         """The text form."""
-        return base64url.encode(
+        return canonical.encode_base64url(
             canonical.encode(
                 {
                     "community_id": self.community_id,

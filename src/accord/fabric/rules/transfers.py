@@ -16,7 +16,7 @@ from nacl.exceptions import CryptoError
 from nacl.secret import SecretBox
 
 from accord.fabric.rules.errors import FabricError, UnauthorizedError, ValidationError
-from accord.kernel import base64url
+from accord.kernel import canonical
 from accord.kernel.clock import TimestampError, format_time, parse_time
 
 
@@ -137,7 +137,7 @@ class TransferGrant:
             "contentType": self.content_type,
             "metadata": self.metadata,
             "info": self.info,
-            "seal": None if self.seal is None else base64url.encode(self.seal),
+            "seal": None if self.seal is None else canonical.encode_base64url(self.seal),
         }
         return written | {name: value for name, value in optional.items() if value is not None}
 
@@ -162,9 +162,9 @@ def read_grant(given: Any) -> TransferGrant:
             given.get("contentType"),
             given.get("metadata"),
             given.get("info"),
-            None if seal is None else base64url.decode(seal),
+            None if seal is None else canonical.decode_base64url(seal),
         )
-    except (AttributeError, KeyError, TypeError, TimestampError, base64url.Base64Error):
+    except (AttributeError, KeyError, TypeError, TimestampError, canonical.Base64Error):
         raise ValidationError("not a transfer grant") from None
 
 

@@ -11,7 +11,7 @@ from typing import Any, Final
 
 from accord.contracts import compare, digest
 from accord.contracts.authoring import Contract
-from accord.kernel import base64url, canonical
+from accord.kernel import canonical
 from accord.kernel.clock import format_time
 from accord.kernel.ulid import UlidSource
 from accord.pipeline.errors import PipelineError
@@ -347,4 +347,4 @@ def _deployment(release: Release) -> str:
 
 
 def _unknown(chance: Random) -> str:
-    return base64url.encode(chance.randbytes(32))
+    return canonical.encode_base64url(chance.randbytes(32))

@@ -13,7 +13,7 @@ from blake3 import blake3
 from sqlalchemy import Connection, select
 from sqlalchemy.dialects import postgresql, sqlite
 
-from accord.kernel import base64url, canonical
+from accord.kernel import canonical
 from accord.relay.connector.store import Storage, store_secrets
 from accord.relay.connector.vault import Box, Keyring
 
@@ -78,10 +78,10 @@ class StoreSecret:
             self._make(connection)
             row = connection.execute(_MINE).one()
         key = self.keyring.open(Box(row.key_id, row.box), "store", _NAME)
-        return Pseudonyms(base64url.decode(key))
+        return Pseudonyms(canonical.decode_base64url(key))
 
     def _make(self, connection: Connection) -> None:
-        key = base64url.encode(secrets.token_bytes(_KEY_BYTES))
+        key = canonical.encode_base64url(secrets.token_bytes(_KEY_BYTES))
         box = self.keyring.close(key, "store", _NAME)
         values = {"name": _NAME, "key_id": box.key_id, "box": box.data}
         connection.execute(_INSERT[connection.dialect.name], values)

@@ -36,7 +36,7 @@ from sqlalchemy import (
     update,
 )
 
-from accord.kernel import base64url, canonical
+from accord.kernel import canonical
 from accord.kernel.clock import Clock
 from accord.kernel.files import sync_folder, write_private
 from accord.kernel.ulid import UlidSource
@@ -244,9 +244,9 @@ def _create(
     path: Path, keys: Sequence[bytes], prepared: bytes | None = None, *, replace: bool = False
 ) -> None:
     draft = path.with_name(f".{path.name}.{secrets.token_hex(8)}")
-    lines = [base64url.encode(key) for key in keys]
+    lines = [canonical.encode_base64url(key) for key in keys]
     if prepared is not None:
-        lines.append(_PREPARED + base64url.encode(prepared))
+        lines.append(_PREPARED + canonical.encode_base64url(prepared))
     try:
         try:
             write_private(draft, "".join(f"{line}\n" for line in lines).encode())
@@ -290,9 +290,13 @@ def _read(path: Path) -> tuple[Sequence[bytes], bytes | None]:
         )
     try:
         lines = text.decode("ascii").split()
-        keys = [base64url.decode(line) for line in lines if not line.startswith(_PREPARED)]
-        next_ones = [base64url.decode(line[1:]) for line in lines if line.startswith(_PREPARED)]
-    except (base64url.Base64Error, UnicodeDecodeError):
+        keys = [
+            canonical.decode_base64url(line) for line in lines if not line.startswith(_PREPARED)
+        ]
+        next_ones = [
+            canonical.decode_base64url(line[1:]) for line in lines if line.startswith(_PREPARED)
+        ]
+    except (canonical.Base64Error, UnicodeDecodeError):
         keys, next_ones = [], []
     if not keys or len(next_ones) > 1 or any(len(key) != KEY_SIZE for key in (*keys, *next_ones)):
         raise RelayError(
