@@ -29,8 +29,8 @@ from accord.contracts import digest
 from accord.contracts.session_proof import session_key
 from accord.kernel import canonical
 from accord.kernel.clock import SystemClock
+from accord.kernel.identifiers import UlidSource
 from accord.kernel.signing import SigningKey
-from accord.kernel.ulid import UlidSource
 from accord.storage import Store, open_store
 from bench.figure import Figure
 

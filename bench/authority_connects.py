@@ -25,8 +25,8 @@ from accord.contracts.permissions import inbox_prefix
 from accord.contracts.session_proof import connect_token, session_key
 from accord.kernel import canonical
 from accord.kernel.clock import SystemClock
+from accord.kernel.identifiers import UlidSource
 from accord.kernel.signing import SigningKey
-from accord.kernel.ulid import UlidSource
 from bench.figure import Figure
 
 SESSIONS = 100

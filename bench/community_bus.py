@@ -27,8 +27,8 @@ from accord.community.bus import BUS_STORE, Bus, BusSettings, Call, Frame, RateL
 from accord.community.rules import Level, capabilities, requests
 from accord.kernel import canonical
 from accord.kernel.clock import SystemClock, format_time
+from accord.kernel.identifiers import UlidSource
 from accord.kernel.signing import SigningKey
-from accord.kernel.ulid import UlidSource
 from accord.station.listener import Listener, bind
 from accord.storage import open_store
 from bench.figure import Figure

@@ -26,8 +26,8 @@ from accord.community.rules import compose_event
 from accord.community.settings import LogLimits, NodeSettings
 from accord.community.sync import sync_with
 from accord.kernel.clock import SystemClock, format_time
+from accord.kernel.identifiers import UlidSource
 from accord.kernel.signing import SigningKey
-from accord.kernel.ulid import UlidSource
 from accord.station.listener import Listener, bind
 from bench.figure import Figure
 

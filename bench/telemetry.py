@@ -18,7 +18,7 @@ from unittest.mock import patch
 import uvloop
 from opentelemetry.trace import INVALID_SPAN
 
-from accord.kernel.traceparent import Trace, parse
+from accord.kernel.identifiers import Trace, parse_traceparent
 from accord.station import trace_export
 from accord.station.sections import TelemetrySettings
 from accord.telemetry import tracing
@@ -49,7 +49,7 @@ def run() -> Iterator[Figure]:
         for name in (UNRECORDED, SAMPLED, RECORDED):
             yield Figure(f"message, {name}", "per CPU s", found[name], found[WITHOUT], WITHOUT)
     text = str(PLACE)
-    ours, split = rates(lambda: parse(text), lambda: text.split("-"))
+    ours, split = rates(lambda: parse_traceparent(text), lambda: text.split("-"))
     yield Figure("parse a traceparent", "calls/s", ours, split, "splitting it")
 
 

@@ -21,7 +21,7 @@ from tests.authority.reconcile_cases import FileLedger, deployment, everything
 
 from accord.authority.reconcile import JetStream, Reconciler
 from accord.kernel.clock import SystemClock
-from accord.kernel.ulid import UlidSource
+from accord.kernel.identifiers import UlidSource
 
 
 async def reconcile(url: str, ledger: Path) -> dict[str, Any]:

@@ -21,8 +21,8 @@ from accord.fabric import Link, Terms
 from accord.fabric.server import call
 from accord.kernel import canonical
 from accord.kernel.clock import SystemClock
+from accord.kernel.identifiers import UlidSource
 from accord.kernel.signing import SigningKey
-from accord.kernel.ulid import UlidSource
 
 TERMS = {identity: Terms(manifest) for identity, manifest in builtins().items()}
 

@@ -33,8 +33,8 @@ from accord.contracts import digest
 from accord.contracts.session_proof import session_key
 from accord.kernel import canonical
 from accord.kernel.clock import SystemClock
+from accord.kernel.identifiers import UlidSource
 from accord.kernel.signing import SigningKey
-from accord.kernel.ulid import UlidSource
 
 SECONDS = 5.0
 CLOCK = SystemClock()

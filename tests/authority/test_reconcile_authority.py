@@ -15,8 +15,8 @@ from accord.contracts import digest
 from accord.contracts.authoring import Contract
 from accord.contracts.session_proof import session_key
 from accord.kernel.clock import SystemClock
+from accord.kernel.identifiers import UlidSource
 from accord.kernel.signing import SigningKey
-from accord.kernel.ulid import UlidSource
 from accord.testing.servers import Server, nats_server
 
 KEY = session_key(SigningKey(bytes(32)))

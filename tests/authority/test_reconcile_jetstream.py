@@ -34,7 +34,7 @@ from accord.authority.rules import (
     physical_name,
 )
 from accord.kernel.clock import SystemClock
-from accord.kernel.ulid import UlidSource
+from accord.kernel.identifiers import UlidSource
 from accord.testing.servers import Server, nats_server
 
 IDS = UlidSource(SystemClock())

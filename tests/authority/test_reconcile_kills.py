@@ -23,7 +23,7 @@ from tests.authority.reconcile_cases import (
 from accord.authority.reconcile import JetStream, Reconciler
 from accord.authority.rules import MaterialState, NamePrefix, ResourceRef, physical_name
 from accord.kernel.clock import SystemClock
-from accord.kernel.ulid import UlidSource
+from accord.kernel.identifiers import UlidSource
 from accord.testing.processes import python_child
 from accord.testing.servers import Server, nats_server
 

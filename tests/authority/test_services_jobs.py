@@ -27,7 +27,7 @@ from accord.fabric.jobs import (
     write_event,
 )
 from accord.kernel.clock import SystemClock
-from accord.kernel.ulid import UlidSource
+from accord.kernel.identifiers import UlidSource
 from accord.testing.servers import Server, nats_server
 
 pytestmark = pytest.mark.slow

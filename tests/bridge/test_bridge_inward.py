@@ -10,8 +10,8 @@ from tests.bridge.town import SHOP, Town, town, until
 
 from accord.community.errors import Code, CommunityError
 from accord.fabric import RemoteError, Request
+from accord.kernel.identifiers import Trace
 from accord.kernel.signing import SigningKey
-from accord.kernel.traceparent import Trace
 from accord.telemetry import tracing
 
 SERVICES = ("shop@v1/Shop.Find",)

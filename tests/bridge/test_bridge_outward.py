@@ -11,7 +11,7 @@ from tests.bridge.town import Town, asker, town, until
 from accord.authority.rules import PlanState
 from accord.bridge.calls import ask_service
 from accord.fabric import Client, RemoteError, UnauthorizedError, ValidationError
-from accord.kernel.traceparent import Trace
+from accord.kernel.identifiers import Trace
 from accord.telemetry import tracing
 
 CONTRACT = "accord.community@v1"

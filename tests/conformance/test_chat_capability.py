@@ -29,8 +29,8 @@ from accord.community.rules import (
 )
 from accord.kernel import canonical
 from accord.kernel.clock import format_time
+from accord.kernel.identifiers import UlidSource, is_ulid
 from accord.kernel.signing import SigningKey
-from accord.kernel.ulid import UlidSource, is_ulid
 
 pytestmark = pytest.mark.asyncio(loop_scope="module")
 

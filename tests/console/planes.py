@@ -26,8 +26,8 @@ from accord.contracts.authoring import Contract
 from accord.contracts.session_proof import session_key
 from accord.kernel import canonical, tokens
 from accord.kernel.clock import SystemClock
+from accord.kernel.identifiers import UlidSource
 from accord.kernel.signing import SigningKey
-from accord.kernel.ulid import UlidSource
 from accord.relay.connector import RELAY, Connector, DeliveryLimits, Keyring, open_connector
 from accord.station.listener import Listener, bind
 from accord.storage import open_store

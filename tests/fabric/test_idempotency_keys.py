@@ -24,8 +24,8 @@ from accord.fabric import (
 from accord.fabric.app import shell_contract
 from accord.fabric.rules.idempotency import LONGEST_KEY, key_of, request_id, stored_name
 from accord.kernel.clock import SystemClock
+from accord.kernel.identifiers import UlidSource
 from accord.kernel.signing import SigningKey
-from accord.kernel.ulid import UlidSource
 
 
 @pytest.mark.parametrize("key", ["1", "order-7", "a.k.b", "x" * LONGEST_KEY, "~"])

@@ -14,7 +14,7 @@ from accord.authority.http import NatsTransport, routes
 from accord.authority.identities import Identities
 from accord.authority.service import open_authority
 from accord.kernel.clock import SystemClock
-from accord.kernel.ulid import UlidSource
+from accord.kernel.identifiers import UlidSource
 from accord.station import listener
 
 

@@ -14,8 +14,8 @@ from accord.community.proofs import ProverPool
 from accord.community.rules import Event, compose_event
 from accord.community.store import COMMUNITY_STORE
 from accord.kernel.clock import SystemClock, format_time
+from accord.kernel.identifiers import UlidSource
 from accord.kernel.signing import SigningKey
-from accord.kernel.ulid import UlidSource
 from accord.storage import open_store
 
 ROOT = SigningKey(b"root".ljust(32, b"."))

@@ -3,7 +3,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from accord.contracts import Finding
-from accord.kernel import canonical, schema, tokens, ulid
+from accord.kernel import canonical, identifiers, schema, tokens
 from accord.kernel.clock import SystemClock, TimestampError, format_time, parse_time
 from accord.kernel.errors import AccordError
 from accord.kernel.finding import pointer
@@ -96,32 +96,32 @@ def test_other_forms_of_time_are_refused(text: str) -> None:
 
 def test_ulids_sort_in_the_order_of_their_making() -> None:
     clock = StoppedClock(1.0)
-    source = ulid.UlidSource(clock)
+    source = identifiers.UlidSource(clock)
     made = [source.new() for _ in range(100)]
     clock.time = 0.5
     made += [source.new() for _ in range(100)]
     clock.time = 2.0
     made.append(source.new())
     assert made == sorted(set(made))
-    assert all(map(ulid.is_ulid, made))
-    assert ulid.milliseconds(made[0]) == 1000
-    assert ulid.milliseconds(made[-1]) == 2000
+    assert all(map(identifiers.is_ulid, made))
+    assert identifiers.milliseconds(made[0]) == 1000
+    assert identifiers.milliseconds(made[-1]) == 2000
 
 
 def test_counting_up_at_the_end_of_a_millisecond_goes_on_in_the_next() -> None:
-    source = ulid.UlidSource(StoppedClock(1.0), chance=lambda: 2**80 - 1)
+    source = identifiers.UlidSource(StoppedClock(1.0), chance=lambda: 2**80 - 1)
     first, second = source.new(), source.new()
     assert first < second
-    assert ulid.milliseconds(second) == 1001
+    assert identifiers.milliseconds(second) == 1001
 
 
 @pytest.mark.parametrize(
     "text", ["", "8" + "0" * 25, "0" * 25, "0" * 27, "0" * 25 + "U", "0" * 25 + "a"]
 )
 def test_what_is_no_ulid_is_refused(text: str) -> None:
-    assert not ulid.is_ulid(text)
-    with pytest.raises(ulid.UlidError):
-        ulid.milliseconds(text)
+    assert not identifiers.is_ulid(text)
+    with pytest.raises(identifiers.UlidError):
+        identifiers.milliseconds(text)
 
 
 @given(

@@ -23,7 +23,7 @@ from accord.capabilities.llm import (
 )
 from accord.community.peers import Peer
 from accord.community.scheduler import MOST_PEERS, SyncCounters, node_metrics
-from accord.kernel.ulid import UlidSource
+from accord.kernel.identifiers import UlidSource
 from accord.pipeline.folder import Layout
 from accord.pipeline.runs import versions
 from accord.relay.connector import RELAY, DeliveryContext, QueueBacklog, apply_retention

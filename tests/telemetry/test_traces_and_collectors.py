@@ -10,7 +10,7 @@ from pydantic import SecretStr, ValidationError
 from tests.concierge.concierge_bus import ScriptedBus
 from tests.concierge.conftest import Open, until
 
-from accord.kernel.traceparent import Trace
+from accord.kernel.identifiers import Trace
 from accord.station import trace_export
 from accord.station.sections import TelemetrySettings
 from accord.telemetry import tracing

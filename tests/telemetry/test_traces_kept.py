@@ -12,7 +12,7 @@ from tests.relay.delivery.conftest import sqlite_stores as sqlite_stores
 from tests.relay.delivery.conftest import sqlite_where as sqlite_where
 
 from accord.kernel.clock import SystemClock
-from accord.kernel.traceparent import Trace, parse
+from accord.kernel.identifiers import Trace, parse_traceparent
 from accord.relay.connector import RELAY
 from accord.relay.gateway import INBOX_SCHEMA, ReceivedEvent, open_stored_inbox
 from accord.relay.gateway import inbox as inbox_tables
@@ -47,7 +47,7 @@ async def test_what_waited_for_a_restarted_connector_goes_on_in_the_trace_in_whi
         world.link("ann", "alpha")
         await world.received(world.chat.write("ann", "c1", "hello").event_id)
     async with open_world(directory=world.directory) as again:
-        place = parse((await heard(again))["traceparent"])
+        place = parse_traceparent((await heard(again))["traceparent"])
     assert place is not None
     assert place.id == trace_of(recorded, "relay ingest") == trace_of(recorded, "relay deliver")
 
@@ -61,7 +61,7 @@ async def test_a_dead_letter_that_is_replayed_is_in_its_trace_again(
         await world.delivery.dead_letter("alpha", "a test")
         (letter,) = await world.delivery.dead_letters()
         await world.delivery.replay("alpha", [letter.seq])
-        place = parse((await heard(world))["traceparent"])
+        place = parse_traceparent((await heard(world))["traceparent"])
     assert place is not None
     assert place.id == trace_of(recorded, "relay ingest")
 

@@ -14,8 +14,8 @@ from tests.community.bus.conftest import Opener
 from tests.community.bus.conftest import open_stage as open_stage
 
 from accord.community.errors import Code, CommunityError
-from accord.kernel import traceparent
-from accord.kernel.traceparent import Trace, parse
+from accord.kernel import identifiers
+from accord.kernel.identifiers import Trace, parse_traceparent
 from accord.relay.rules import Inbound, MessageEvent, SessionSource, read_frame, write_frame
 from accord.station.logs import configured
 from accord.station.sections import LogSettings
@@ -34,12 +34,12 @@ traces = st.builds(
 
 @given(traces)
 def test_a_place_is_read_as_it_was_written(place: Trace) -> None:
-    assert parse(str(place)) == place
+    assert parse_traceparent(str(place)) == place
 
 
 @given(st.text(max_size=80) | st.integers() | st.none() | st.binary())
 def test_whatever_else_comes_names_no_trace(given: object) -> None:
-    assert parse(given) is None
+    assert parse_traceparent(given) is None
 
 
 @pytest.mark.parametrize(
@@ -55,11 +55,11 @@ def test_whatever_else_comes_names_no_trace(given: object) -> None:
     ],
 )
 def test_what_the_standard_forbids_names_no_trace(text: str) -> None:
-    assert parse(text) is None
+    assert parse_traceparent(text) is None
 
 
 def test_a_later_version_is_read_as_far_as_it_is_known() -> None:
-    assert parse(f"01-{PLACE.id}-{PLACE.span}-01-what.ever") == PLACE
+    assert parse_traceparent(f"01-{PLACE.id}-{PLACE.span}-01-what.ever") == PLACE
 
 
 async def test_a_caller_who_says_nonsense_of_its_trace_is_served_and_its_words_are_kept_nowhere(
@@ -70,7 +70,7 @@ async def test_a_caller_who_says_nonsense_of_its_trace_is_served_and_its_words_a
     async with open_stage() as stage:
         with configured(LogSettings(level="debug"), stream=stream):
             for header in (nonsense, str(PLACE)):
-                answer = await stage.call(headers={traceparent.HEADER: header})
+                answer = await stage.call(headers={identifiers.TRACEPARENT: header})
                 assert answer.status_code == 200
         other, known = (each["trace_id"] for each in await stage.journal())
     assert HEX.fullmatch(other)

@@ -7,8 +7,8 @@ import pytest
 from opentelemetry.sdk.trace import TracerProvider
 from opentelemetry.sdk.trace.export.in_memory_span_exporter import InMemorySpanExporter
 
-from accord.kernel import traceparent
-from accord.kernel.traceparent import Trace
+from accord.kernel import identifiers
+from accord.kernel.identifiers import Trace
 from accord.telemetry import tracing
 from accord.telemetry.tracing import SpanKind
 
@@ -40,7 +40,7 @@ def test_all_that_hangs_below_an_entry_is_the_same_place_and_no_span_of_its_own(
         ):
             assert part is stream is span
             assert tracing.current_trace() == here
-        assert traceparent.parse(tracing.traceparent()) == here
+        assert identifiers.parse_traceparent(tracing.traceparent()) == here
         with tracing.incoming_span("other work", None):
             other = tracing.current_trace()
             assert other is not None

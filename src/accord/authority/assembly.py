@@ -39,7 +39,7 @@ from accord.fabric.callers import Callers
 from accord.fabric.kv import Bucket
 from accord.fabric.server import Server
 from accord.kernel.clock import Clock
-from accord.kernel.ulid import UlidSource
+from accord.kernel.identifiers import UlidSource
 from accord.web.addresses import address_key
 
 _log = structlog.stdlib.get_logger(__name__)

@@ -31,7 +31,7 @@ from accord.authority.rules.records import (
     PlanState,
 )
 from accord.contracts import EffectiveContract, Resolution, resolve_uses
-from accord.kernel.ulid import UlidSource
+from accord.kernel.identifiers import UlidSource
 
 
 class LineageOffer(NamedTuple):

@@ -32,7 +32,7 @@ from accord.authority.rules.resources import (
 )
 from accord.authority.service import Authority
 from accord.kernel.errors import AccordError
-from accord.kernel.ulid import UlidSource
+from accord.kernel.identifiers import UlidSource
 
 _log = structlog.stdlib.get_logger(__name__)
 

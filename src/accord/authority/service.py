@@ -23,7 +23,7 @@ from accord.authority.sessions import Sessions
 from accord.authority.tables import AUTHORITY
 from accord.contracts import validate
 from accord.kernel.clock import Clock
-from accord.kernel.ulid import UlidSource
+from accord.kernel.identifiers import UlidSource
 from accord.storage import Store, StoreError, open_store
 
 _log = structlog.stdlib.get_logger(__name__)

@@ -37,10 +37,10 @@ from accord.fabric.journal import keep_none
 from accord.fabric.link import raise_error
 from accord.fabric.rules import proofs
 from accord.fabric.rules.terms import Rpc, read_payload, write_payload
-from accord.kernel import canonical, traceparent
+from accord.kernel import canonical, identifiers
 from accord.kernel.clock import Clock, format_time
+from accord.kernel.identifiers import UlidSource, is_ulid
 from accord.kernel.signing import SigningKey
-from accord.kernel.ulid import UlidSource, is_ulid
 from accord.storage import JournalRecord, Store, StoreError
 from accord.telemetry import tracing
 from accord.telemetry.tracing import SpanKind
@@ -110,7 +110,7 @@ class BridgeBus:
         return answer
 
     async def _ask(self, request: requests.SignedRequest, content: bytes) -> Any:
-        further = [(traceparent.HEADER, tracing.traceparent())]
+        further = [(identifiers.TRACEPARENT, tracing.traceparent())]
         async with self._exchange.open("POST", _CALL, request, content, further=further) as found:
             if found.headers.get("content-type", "").startswith(EVENT_STREAM_TYPE):
                 raise CommunityError(
@@ -129,7 +129,7 @@ async def ask_service(link: Link, rpc: Rpc, payload: Any, *, request_id: str, wi
     now = int(link.clock.now())
     headers = proofs.sign(link.key, link.session, rpc.subject, data, now, request_id)
     with tracing.span("fabric request", SpanKind.CLIENT, subject=rpc.subject):
-        headers[traceparent.HEADER] = tracing.traceparent()
+        headers[identifiers.TRACEPARENT] = tracing.traceparent()
         msg = await link.inbox.ask(rpc.subject, data, headers, within)
         raise_error(msg)
     return read_payload(rpc.output, msg.data, "the answer")

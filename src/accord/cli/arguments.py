@@ -171,7 +171,7 @@ def check_own_corpus(name: str) -> str:
 
 def check_post(event_id: str) -> str:
     """The id of a post of the market; raises `typer.BadParameter`."""
-    from accord.kernel.ulid import is_ulid
+    from accord.kernel.identifiers import is_ulid
 
     if not is_ulid(event_id):
         raise typer.BadParameter(

@@ -392,7 +392,7 @@ def names_of(members: Sequence[dict[str, Any]]) -> dict[str, str | None]:
 def new_id() -> str:
     """A new client id for a request that is made once."""
     from accord.kernel.clock import SystemClock
-    from accord.kernel.ulid import UlidSource
+    from accord.kernel.identifiers import UlidSource
 
     return UlidSource(SystemClock()).new()
 

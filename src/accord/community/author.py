@@ -18,8 +18,8 @@ from accord.community.rules.event import MAX_EVENT_BYTES, Event, compose_event, 
 from accord.community.store import events
 from accord.kernel.clock import Clock, format_time
 from accord.kernel.files import sync_folder, write_private
+from accord.kernel.identifiers import UlidSource
 from accord.kernel.signing import SigningKey
-from accord.kernel.ulid import UlidSource
 
 _LARGEST: Final = 64 * MAX_EVENT_BYTES
 

@@ -22,10 +22,10 @@ from accord.community.rules import requests, wire
 from accord.community.rules.capabilities import must_verify_answer
 from accord.community.rules.requests import NO_BODY, SignedRequest, opaque, verify_response
 from accord.community.rules.routing import REFUSED_FOR_NOW, UNSENT, RetryPolicy
-from accord.kernel import canonical, traceparent
+from accord.kernel import canonical, identifiers
 from accord.kernel.clock import Clock, SystemClock, format_time
+from accord.kernel.identifiers import UlidSource
 from accord.kernel.signing import SigningKey
-from accord.kernel.ulid import UlidSource
 from accord.telemetry import tracing
 from accord.web import responses
 from accord.web.responses import ResponseError
@@ -404,7 +404,7 @@ class Client:
         acknowledging = asyncio.create_task(self._acknowledge(request, progress))
         try:
             with tracing.detached_span(*_SPAN, capability=capability) as span:
-                further.append((traceparent.HEADER, tracing.traceparent(span)))
+                further.append((identifiers.TRACEPARENT, tracing.traceparent(span)))
                 async with self._exchange.open(
                     "POST", _CALL, request, _encode(body), accept=_ACCEPT, further=further
                 ) as found:
@@ -471,7 +471,7 @@ class Client:
         self, request: SignedRequest, content: bytes, *, verify: bool
     ) -> dict[str, Any]:
         traced = self._route_header(calls.ROUTE_CALL)
-        traced.append((traceparent.HEADER, tracing.traceparent()))
+        traced.append((identifiers.TRACEPARENT, tracing.traceparent()))
         async with self._exchange.open("POST", _CALL, request, content, further=traced) as found:
             if found.headers.get("content-type", "").startswith(EVENT_STREAM_TYPE):
                 raise AnswerFormError(

@@ -32,8 +32,8 @@ from accord.community.rules.requests import NO_BODY, sign_path_request
 from accord.community.rules.tunnels import parse_relayed
 from accord.kernel import canonical
 from accord.kernel.clock import Clock, format_time
+from accord.kernel.identifiers import UlidSource
 from accord.kernel.signing import SigningKey
-from accord.kernel.ulid import UlidSource
 from accord.web import responses
 from accord.web.addresses import is_loopback
 from accord.web.outgoing import (

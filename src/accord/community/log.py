@@ -33,8 +33,8 @@ from accord.community.settings import LogLimits
 from accord.community.store import ProvenEvent, register_community
 from accord.kernel import canonical
 from accord.kernel.clock import Clock
+from accord.kernel.identifiers import UlidSource
 from accord.kernel.signing import SigningKey
-from accord.kernel.ulid import UlidSource
 from accord.storage import Store
 
 INTAKE_BATCH: Final = 512

@@ -9,8 +9,8 @@ from accord.community.rules.formats import Level, display_id
 from accord.community.rules.invites import Invite, Petition
 from accord.community.rules.membership import signatures_needed
 from accord.kernel.clock import Clock, SystemClock
+from accord.kernel.identifiers import UlidSource
 from accord.kernel.signing import SigningKey
-from accord.kernel.ulid import UlidSource
 
 MEMBER_INVITED: Final = "community.member.invited"
 MEMBER_PROMOTED: Final = "community.member.promoted"

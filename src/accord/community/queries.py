@@ -33,7 +33,7 @@ from accord.community.store import (
 from accord.kernel import canonical
 from accord.kernel.clock import parse_time
 from accord.kernel.finding import Finding, pointer
-from accord.kernel.ulid import is_ulid
+from accord.kernel.identifiers import is_ulid
 
 MAX_ENTRIES: Final = 1000
 """How many entries of a log are shown at once."""

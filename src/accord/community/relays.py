@@ -30,8 +30,8 @@ from accord.community.rules.requests import sign_path_request
 from accord.community.rules.tunnels import CONNECT, MAX_DATA, relayed_address
 from accord.community.tunnels import MessageSocket, TunnelClosedError, join_ends
 from accord.kernel.clock import Clock, format_time
+from accord.kernel.identifiers import UlidSource
 from accord.kernel.signing import SigningKey
-from accord.kernel.ulid import UlidSource
 from accord.web.outgoing import Address
 
 _OPEN_SECONDS: Final = 10.0

@@ -30,7 +30,7 @@ from sqlalchemy import (
 
 from accord.console.sessions import ConsoleError
 from accord.kernel.clock import Clock
-from accord.kernel.ulid import UlidSource
+from accord.kernel.identifiers import UlidSource
 from accord.storage import Schema, Store
 
 MOST_CONVERSATIONS: Final = 500

@@ -28,7 +28,7 @@ from accord.fabric.rules.terms import (
     write_payload,
 )
 from accord.fabric.streams import PullReader, append
-from accord.kernel import traceparent
+from accord.kernel import identifiers
 from accord.kernel.clock import format_time
 from accord.telemetry import tracing
 from accord.telemetry.tracing import SpanKind
@@ -53,7 +53,7 @@ async def publish(link: Link, event: Event, payload: Any, *, within: float = TIM
     with tracing.span("fabric publish", SpanKind.PRODUCER, surface=event.name):
         headers = {
             EVENT_TIME_HEADER: format_time(link.clock.now(), millis=True),
-            traceparent.HEADER: tracing.traceparent(),
+            identifiers.TRACEPARENT: tracing.traceparent(),
         }
         await _publish_insistently(link, subject, data, headers, name, within)
     return name
@@ -86,7 +86,7 @@ class Received:
     subject: str
     id: str  # stays the same over all deliveries of an event
     time: str  # when it was published, as the publisher wrote it
-    trace: traceparent.Trace | None
+    trace: identifiers.Trace | None
 
 
 def read_event(event: Event, msg: Msg) -> Received:
@@ -98,7 +98,7 @@ def read_event(event: Event, msg: Msg) -> Received:
         msg.subject,
         headers.get(EVENT_ID_HEADER, ""),
         headers.get(EVENT_TIME_HEADER, ""),
-        traceparent.parse(headers.get(traceparent.HEADER)),
+        identifiers.parse_traceparent(headers.get(identifiers.TRACEPARENT)),
     )
 
 

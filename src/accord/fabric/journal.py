@@ -16,9 +16,9 @@ import structlog
 from accord.fabric.callers import Caller, Callers
 from accord.fabric.rules.errors import FabricError
 from accord.fabric.rules.terms import Terms
-from accord.kernel import canonical, traceparent
+from accord.kernel import canonical, identifiers
 from accord.kernel.clock import Clock, SystemClock, format_time
-from accord.kernel.ulid import UlidSource
+from accord.kernel.identifiers import UlidSource
 from accord.telemetry import tracing
 
 if TYPE_CHECKING:  # a client without a journal needs no database
@@ -70,7 +70,7 @@ class CallEntry:
     error: str | None  # its type
     ms: int | None  # how long the call took, if this ends it
     payload: Any
-    trace: traceparent.Trace | None
+    trace: identifiers.Trace | None
 
 
 Watch = Callable[[CallEntry], None]

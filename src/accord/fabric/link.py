@@ -30,10 +30,10 @@ from accord.fabric.rules.errors import (
     ValidationError,
     read_error,
 )
-from accord.kernel import traceparent
+from accord.kernel import identifiers
 from accord.kernel.clock import Clock, SystemClock
+from accord.kernel.identifiers import UlidSource
 from accord.kernel.signing import SigningKey
-from accord.kernel.ulid import UlidSource
 from accord.telemetry import tracing
 from accord.telemetry.tracing import SpanKind
 
@@ -314,7 +314,7 @@ class Link:
         now = int(self.clock.now())
         identity = idempotency.request_id(self.ids.new(), key)
         headers = proofs.sign(self.key, self.session, subject, data, now, identity)
-        headers[traceparent.HEADER] = tracing.traceparent()
+        headers[identifiers.TRACEPARENT] = tracing.traceparent()
         return headers
 
     async def request(

@@ -24,9 +24,9 @@ from accord.fabric.nats_client import is_jetstream_answer, subscribe
 from accord.fabric.rules import proofs
 from accord.fabric.rules.errors import FabricError, UnauthorizedError, UnavailableError, write_error
 from accord.fabric.rules.idempotency import key_of
-from accord.kernel import traceparent
+from accord.kernel import identifiers
 from accord.kernel.clock import Clock
-from accord.kernel.ulid import UlidSource
+from accord.kernel.identifiers import UlidSource
 from accord.telemetry import tracing
 
 _MOST_WAITING_BYTES: Final = 64 << 20
@@ -48,7 +48,7 @@ class Request:
     caller: str  # the caller's session key
     who: Caller  # the caller, as the authority describes it
     subject: str
-    trace: traceparent.Trace
+    trace: identifiers.Trace
     at: float  # when it arrived, in seconds since the epoch
 
     @property
@@ -166,7 +166,7 @@ class RequestDispatcher:
             start(msg)
 
     async def _receive(self, msg: Msg, handle: HandleRequest, served: str) -> None:
-        place = traceparent.parse((msg.headers or {}).get(traceparent.HEADER))
+        place = identifiers.parse_traceparent((msg.headers or {}).get(identifiers.TRACEPARENT))
         with tracing.incoming_span("fabric serve", place, subject=served):
             await self._answer(msg, handle)
 

@@ -36,7 +36,7 @@ from accord.fabric.rules.terms import (
 )
 from accord.kernel import canonical
 from accord.kernel.clock import Clock, SystemClock
-from accord.kernel.ulid import UlidSource
+from accord.kernel.identifiers import UlidSource
 
 RpcHandler = Callable[[Request, Any], Awaitable[Any]]
 

@@ -15,7 +15,7 @@ from sqlalchemy.exc import DBAPIError
 
 from accord import __version__
 from accord.kernel.clock import Clock
-from accord.kernel.ulid import UlidSource
+from accord.kernel.identifiers import UlidSource
 from accord.station.home import Home
 from accord.station.settings import Settings, sections
 from accord.storage import JournalRecord, Schema, exists, journal

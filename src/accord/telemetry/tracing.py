@@ -29,17 +29,17 @@ from opentelemetry.trace import (
     TracerProvider,
 )
 
-from accord.kernel.traceparent import HEADER, Trace, parse
+from accord.kernel.identifiers import TRACEPARENT, Trace, parse_traceparent
 
 __all__ = [
-    "HEADER",
+    "TRACEPARENT",
     "Span",
     "SpanKind",
     "Trace",
     "current_trace",
     "detached_span",
     "incoming_span",
-    "parse",
+    "parse_traceparent",
     "record_span",
     "record_with",
     "set_attributes",
@@ -178,7 +178,7 @@ def record_span(
     It is of use to a trace that somebody records, and nothing is done for any other: of the header
     of such a one not more than the flag is looked at.
     """
-    if place[_FLAG] in "13579bdf" and (found := parse(place)) is not None:
+    if place[_FLAG] in "13579bdf" and (found := parse_traceparent(place)) is not None:
         _start(name, kind, _at(found), attributes, int(since * 1e9)).end()
 
 

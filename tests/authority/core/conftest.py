@@ -11,8 +11,8 @@ from accord.authority.service import Authority, open_authority
 from accord.contracts import digest
 from accord.contracts.session_proof import session_key
 from accord.kernel import canonical
+from accord.kernel.identifiers import UlidSource
 from accord.kernel.signing import SigningKey
-from accord.kernel.ulid import UlidSource
 from accord.testing import VirtualClock
 
 Manifest = dict[str, Any]

@@ -29,7 +29,7 @@ from accord.authority.tables import AUTHORITY
 from accord.contracts import Bindings, digest
 from accord.contracts.permissions import ConsumerBinding, QueueBinding
 from accord.kernel import canonical
-from accord.kernel.ulid import UlidSource
+from accord.kernel.identifiers import UlidSource
 from accord.pipeline.rules import check
 from accord.storage import check as check_store
 from accord.storage import open_store, roll_back

@@ -10,7 +10,7 @@ from accord.authority.rules import AuthorityError, Code
 from accord.authority.service import open_authority
 from accord.contracts import digest
 from accord.kernel import canonical
-from accord.kernel.ulid import UlidSource
+from accord.kernel.identifiers import UlidSource
 from accord.testing import VirtualClock
 
 

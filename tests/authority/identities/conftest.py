@@ -35,8 +35,8 @@ from accord.contracts.session_proof import (
     session_key,
 )
 from accord.kernel import canonical
+from accord.kernel.identifiers import UlidSource
 from accord.kernel.signing import SigningKey
-from accord.kernel.ulid import UlidSource
 from accord.testing import VirtualClock
 
 ORIGIN = "https://app.example"

@@ -13,7 +13,7 @@ from accord.capabilities import file
 from accord.capabilities.file import CHUNK, Blobs, Files, FileSettings
 from accord.community.bus import Frame
 from accord.community.client import Client
-from accord.kernel.ulid import UlidSource
+from accord.kernel.identifiers import UlidSource
 from accord.testing import VirtualClock
 
 # As many as are asked for in a test, whatever the real disk has.

@@ -34,8 +34,8 @@ from accord.community.rules import (
 )
 from accord.kernel import canonical
 from accord.kernel.clock import format_time
+from accord.kernel.identifiers import UlidSource
 from accord.kernel.signing import SigningKey
-from accord.kernel.ulid import UlidSource
 from accord.storage import Store, journal, open_store
 from accord.testing import VirtualClock
 

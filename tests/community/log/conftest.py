@@ -12,8 +12,8 @@ from accord.community.log import EventLog, open_log
 from accord.community.rules import Event, compose_event, manifests
 from accord.community.store import COMMUNITY_STORE
 from accord.kernel.clock import format_time
+from accord.kernel.identifiers import UlidSource
 from accord.kernel.signing import SigningKey
-from accord.kernel.ulid import UlidSource
 from accord.storage import open_store
 from accord.testing import VirtualClock
 

@@ -30,8 +30,8 @@ from accord.community.rules.tunnels import TunnelLimits
 from accord.community.settings import LogLimits, NodeSettings, RoutingSettings
 from accord.kernel import canonical
 from accord.kernel.clock import format_time
+from accord.kernel.identifiers import UlidSource
 from accord.kernel.signing import SigningKey
-from accord.kernel.ulid import UlidSource
 from accord.station import listener
 from accord.testing import VirtualClock
 

@@ -31,8 +31,8 @@ from accord.community.rules import (
 from accord.community.snapshots import SNAPSHOT
 from accord.community.store import COMMUNITY_STORE
 from accord.kernel.errors import AccordError
+from accord.kernel.identifiers import UlidSource
 from accord.kernel.signing import SigningKey
-from accord.kernel.ulid import UlidSource
 from accord.pipeline.errors import PipelineError
 from accord.pipeline.folder import Layout
 from accord.pipeline.runs import create_draft, publish

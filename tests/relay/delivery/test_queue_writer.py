@@ -8,7 +8,7 @@ import pytest
 from tests.fakes.directory import MemoryDirectory
 
 from accord.kernel.clock import SystemClock
-from accord.kernel.ulid import UlidSource
+from accord.kernel.identifiers import UlidSource
 from accord.relay.connector import (
     Batch,
     BatchResult,

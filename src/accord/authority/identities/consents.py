@@ -25,7 +25,7 @@ from accord.authority.store import decode, decode_names, encode, encode_names
 from accord.authority.tables import consents, grant_overrides, identity_authorities
 from accord.kernel import canonical
 from accord.kernel.clock import Clock
-from accord.kernel.ulid import UlidSource
+from accord.kernel.identifiers import UlidSource
 
 
 @dataclass(frozen=True, slots=True)

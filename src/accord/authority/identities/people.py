@@ -14,7 +14,7 @@ from accord.authority.rules.records import Person
 from accord.authority.store import decode_names, encode_names
 from accord.authority.tables import people, visits
 from accord.kernel.clock import Clock
-from accord.kernel.ulid import UlidSource, is_ulid
+from accord.kernel.identifiers import UlidSource, is_ulid
 
 _LONGEST_NAME: Final = 100
 _MOST_KEYS: Final = 1000

@@ -12,7 +12,7 @@ from accord.authority.rules.errors import AuthorityError, Code
 from accord.authority.rules.records import GrantOverride, Person, SessionHolder
 from accord.authority.service import Authority
 from accord.kernel.clock import Clock
-from accord.kernel.ulid import UlidSource
+from accord.kernel.identifiers import UlidSource
 
 
 class Identities:

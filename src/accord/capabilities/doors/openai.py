@@ -31,7 +31,7 @@ from accord.community.bus import Frame
 from accord.community.errors import Code, CommunityError, bad_request
 from accord.kernel import canonical
 from accord.kernel.clock import Clock
-from accord.kernel.ulid import UlidSource
+from accord.kernel.identifiers import UlidSource
 from accord.web import bodies, sse
 
 # Members that are supported with these values only.

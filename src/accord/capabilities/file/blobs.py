@@ -33,7 +33,7 @@ from accord.capabilities.file.shares import ShareCatalogue, Shares
 from accord.community.errors import Code, CommunityError, bad_request
 from accord.kernel.clock import Clock, SystemClock
 from accord.kernel.files import sync_folder, write_private
-from accord.kernel.ulid import UlidSource
+from accord.kernel.identifiers import UlidSource
 
 
 class Incoming:

@@ -22,8 +22,8 @@ from accord.community.rules.wire import Named
 from accord.community.settings import BusSettings, RateLimits, UnsignedCalls
 from accord.kernel import canonical
 from accord.kernel.clock import Clock, format_time
+from accord.kernel.identifiers import UlidSource, is_ulid
 from accord.kernel.signing import SigningKey
-from accord.kernel.ulid import UlidSource, is_ulid
 from accord.web import sse
 from accord.web.addresses import address_key, is_from_here, is_loopback
 from accord.web.limits import TokenBuckets

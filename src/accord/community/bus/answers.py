@@ -17,8 +17,8 @@ from accord.community.rules.checks import SIZE, CallCheck
 from accord.community.rules.requests import SignedRequest
 from accord.kernel import canonical
 from accord.kernel.clock import Clock, format_time
+from accord.kernel.identifiers import Trace
 from accord.kernel.signing import SigningKey
-from accord.kernel.traceparent import Trace
 
 _log = structlog.stdlib.get_logger(__name__)
 

@@ -30,7 +30,7 @@ from accord.community.bus.answers import SignedAnswer
 from accord.community.rules.checks import REPLAY_SECONDS, ReplayGuard, RequestClaim, RequestStatus
 from accord.kernel.clock import Clock
 from accord.kernel.errors import AccordError
-from accord.kernel.ulid import UlidSource
+from accord.kernel.identifiers import UlidSource
 from accord.storage import JournalRecord, Schema, Store, journal, sealed, verify
 
 CALL_STREAM: Final = "bus.calls"

@@ -31,10 +31,10 @@ from accord.community.errors import Code, CommunityError, bad_request
 from accord.community.rules import checks, wire
 from accord.community.rules.checks import CommunityFacts
 from accord.community.settings import BusSettings
-from accord.kernel import canonical, traceparent
+from accord.kernel import canonical, identifiers
 from accord.kernel.clock import Clock
+from accord.kernel.identifiers import is_ulid
 from accord.kernel.signing import SigningKey
-from accord.kernel.ulid import is_ulid
 from accord.telemetry import tracing
 from accord.telemetry.metrics import family
 from accord.web import sse
@@ -200,7 +200,7 @@ class Bus:
 
     async def _call(self, http: HttpRequest, visit: RequestContext) -> Response:
         with tracing.incoming_span(
-            "bus call", traceparent.parse(http.headers.get(traceparent.HEADER))
+            "bus call", identifiers.parse_traceparent(http.headers.get(identifiers.TRACEPARENT))
         ):
             visit.trace = tracing.current_trace()
             guest = await self._admission.admit(http, visit)

@@ -16,8 +16,8 @@ from blake3 import blake3
 from accord.community.errors import Code, CommunityError, bad_request
 from accord.community.rules import formats
 from accord.kernel import canonical, signing
+from accord.kernel.identifiers import is_ulid
 from accord.kernel.signing import SigningKey
-from accord.kernel.ulid import is_ulid
 
 MAX_EVENT_BYTES: Final = 256 * 1024
 """The largest event, as canonical JSON."""

@@ -18,8 +18,8 @@ from accord.community.rules.formats import Level
 from accord.community.rules.state import CommunityState, read_state, state_bytes
 from accord.community.rules.verdicts import Status
 from accord.kernel import canonical, signing
+from accord.kernel.identifiers import is_ulid
 from accord.kernel.signing import SigningKey
-from accord.kernel.ulid import is_ulid
 
 MAX_SNAPSHOT: Final = 256 * 1024 * 1024
 """The largest snapshot that is read."""

@@ -15,8 +15,8 @@ from accord.community.rules import formats
 from accord.community.rules.capabilities import Version, check_capability
 from accord.kernel import canonical
 from accord.kernel.clock import parse_time
+from accord.kernel.identifiers import is_ulid
 from accord.kernel.schema import Schema, compile_schema
-from accord.kernel.ulid import is_ulid
 
 CAPABILITY: Final = "X-HearthNet-Capability"
 VERSION: Final = "X-HearthNet-Capability-Version"

@@ -11,7 +11,7 @@ from accord.community.client import Client
 from accord.console.page import Page, Visit
 from accord.console.templates import MemberNames, member_names
 from accord.kernel.clock import format_time
-from accord.kernel.ulid import UlidSource
+from accord.kernel.identifiers import UlidSource
 
 _SHOWN: Final = 200
 _WORDS: Final = 200

@@ -8,7 +8,7 @@ from accord.console.page import Page, Visit
 from accord.console.sessions import ConsoleError
 from accord.console.templates import member_names
 from accord.kernel.errors import AccordError
-from accord.kernel.ulid import UlidSource
+from accord.kernel.identifiers import UlidSource
 
 CATEGORIES: Final = ("offer", "request", "info", "emergency")
 _SHOWN: Final = 500

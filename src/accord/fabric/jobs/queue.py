@@ -45,7 +45,7 @@ from accord.fabric.rules.jobs import (
 )
 from accord.fabric.rules.models import RAW, Model
 from accord.fabric.rules.terms import Terms, parse_json, write_payload
-from accord.kernel import canonical, traceparent
+from accord.kernel import canonical, identifiers
 from accord.telemetry import tracing
 from accord.telemetry.tracing import SpanKind
 
@@ -375,7 +375,7 @@ class JobQueue(Generic[T]):
             payload,
             queue.max_tries,
             None if seconds is None else self._link.clock.now() + seconds,
-            {traceparent.HEADER: tracing.traceparent(), **(context or {})},
+            {identifiers.TRACEPARENT: tracing.traceparent(), **(context or {})},
         )
 
     async def _submit(self, job: Job) -> str:

@@ -23,7 +23,7 @@ from accord.fabric.rules.errors import FabricError, UnavailableError, Validation
 from accord.fabric.rules.jobs import Job, JobEvent, QueueTerms, read_job
 from accord.fabric.rules.terms import broken_payload, write_payload
 from accord.fabric.streams import PullReader
-from accord.kernel import traceparent
+from accord.kernel import identifiers
 from accord.kernel.clock import Clock, format_time
 from accord.telemetry import tracing
 from accord.telemetry.tracing import SpanKind
@@ -283,7 +283,7 @@ class Worker:
     async def _result(self, context: JobContext, payload: Any) -> dict[str, Any]:
         if not self._queue.payload.is_valid(payload):
             raise broken_payload(self._queue.payload, payload, "the payload")
-        place = traceparent.parse(context.context.get(traceparent.HEADER))
+        place = identifiers.parse_traceparent(context.context.get(identifiers.TRACEPARENT))
         kind = SpanKind.CONSUMER
         with tracing.incoming_span(
             "fabric job", place, kind, surface=self._queue.name, tries=context.tries

@@ -28,8 +28,8 @@ from accord.fabric.rules.operations import MAX_ATTEMPTS, OperationRecord, Operat
 from accord.fabric.rules.terms import write_payload
 from accord.kernel import canonical
 from accord.kernel.errors import AccordError
+from accord.kernel.identifiers import milliseconds
 from accord.kernel.schema import Schema
-from accord.kernel.ulid import milliseconds
 
 _log = structlog.stdlib.get_logger(__name__)
 

@@ -47,7 +47,7 @@ from accord.fabric.rules.operations import (
 )
 from accord.fabric.rules.terms import Terms, broken_payload, read_payload
 from accord.fabric.transfer import OpenTransfer, Uploads, transfer_opener
-from accord.kernel.ulid import is_ulid, milliseconds
+from accord.kernel.identifiers import is_ulid, milliseconds
 
 _MOST_WATCHES: Final = 10_000
 _CLOCKS_APART_MS: Final = 60_000

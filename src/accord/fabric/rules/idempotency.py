@@ -10,7 +10,7 @@ from typing import Final
 
 from accord.fabric.rules.errors import ConflictError, ValidationError
 from accord.kernel import canonical
-from accord.kernel.ulid import is_ulid
+from accord.kernel.identifiers import is_ulid
 
 LONGEST_KEY: Final = 90
 _FORM: Final = re.compile(rf"[\x21-\x7e]{{1,{LONGEST_KEY}}}", re.ASCII)

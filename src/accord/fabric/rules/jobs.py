@@ -15,8 +15,8 @@ from accord.fabric.rules.errors import FabricError, NotFoundError, ValidationErr
 from accord.fabric.rules.terms import Terms, missing_surface, parse_json
 from accord.kernel import canonical
 from accord.kernel.clock import TimestampError, format_time, parse_time
+from accord.kernel.identifiers import is_ulid
 from accord.kernel.schema import Schema
-from accord.kernel.ulid import is_ulid
 
 
 class JobEvent(StrEnum):

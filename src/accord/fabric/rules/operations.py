@@ -13,8 +13,8 @@ from accord.fabric.rules.errors import FabricError, ValidationError
 from accord.fabric.rules.terms import Terms, missing_surface, parse_json
 from accord.kernel import canonical
 from accord.kernel.clock import format_time
+from accord.kernel.identifiers import is_ulid
 from accord.kernel.schema import Schema
-from accord.kernel.ulid import is_ulid
 
 KEEPALIVE_SECONDS: Final = 5.0
 """Seconds between keepalive frames to callers that wait or watch."""

@@ -17,8 +17,8 @@ from accord.community.errors import Code
 from accord.community.rules import event, formats, manifests
 from accord.kernel import canonical
 from accord.kernel.clock import format_time
+from accord.kernel.identifiers import UlidSource
 from accord.kernel.signing import SigningKey
-from accord.kernel.ulid import UlidSource
 from accord.pipeline.generate.records import HistoryClock, RecordDraft
 from accord.pipeline.rules import redaction
 from accord.pipeline.rules.streams import COMMUNITY_EVENTS

@@ -13,7 +13,7 @@ from accord.contracts import compare, digest
 from accord.contracts.authoring import Contract
 from accord.kernel import canonical
 from accord.kernel.clock import format_time
-from accord.kernel.ulid import UlidSource
+from accord.kernel.identifiers import UlidSource
 from accord.pipeline.errors import PipelineError
 from accord.pipeline.generate.records import FaultPlan, HistoryClock, RecordDraft
 

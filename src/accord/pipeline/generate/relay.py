@@ -13,7 +13,7 @@ from typing import Any, Final
 from blake3 import blake3
 
 from accord.kernel import canonical
-from accord.kernel.ulid import UlidSource
+from accord.kernel.identifiers import UlidSource
 from accord.pipeline.generate.records import HistoryClock, RecordDraft
 from accord.pipeline.rules.streams import (
     RELAY_DECISIONS,

@@ -12,7 +12,7 @@ from sqlalchemy.exc import IntegrityError
 
 from accord.kernel import canonical
 from accord.kernel.clock import Clock
-from accord.kernel.ulid import UlidSource
+from accord.kernel.identifiers import UlidSource
 from accord.relay.connector.bus import BusHint, RelayBus, Topic
 from accord.relay.connector.gate_facts import Cache
 from accord.relay.connector.store import (

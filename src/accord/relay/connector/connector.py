@@ -21,7 +21,7 @@ from starlette.types import Receive, Scope, Send
 
 from accord.kernel.clock import Clock
 from accord.kernel.errors import AccordError
-from accord.kernel.ulid import UlidSource
+from accord.kernel.identifiers import UlidSource
 from accord.relay.connector import dead_letters, outbox_store
 from accord.relay.connector.admin import OperatorRoutes
 from accord.relay.connector.authentication import ManagedTokens, close_reason, load_managed_keys

@@ -4,7 +4,7 @@ from collections import Counter
 from dataclasses import dataclass, field
 
 from accord.kernel.clock import Clock
-from accord.kernel.ulid import UlidSource
+from accord.kernel.identifiers import UlidSource
 from accord.relay.connector.directory import Directory
 from accord.relay.connector.platform import Platform
 from accord.relay.connector.settings import DeliveryLimits

@@ -16,8 +16,7 @@ import orjson
 from cachetools import LRUCache
 from sqlalchemy import Connection, Row, RowMapping, bindparam, select, tuple_
 
-from accord.kernel.traceparent import Trace
-from accord.kernel.ulid import is_ulid, milliseconds
+from accord.kernel.identifiers import Trace, is_ulid, milliseconds
 from accord.relay.connector.connections import ConnectionHub
 from accord.relay.connector.context import DeliveryContext
 from accord.relay.connector.limits import KeyedLock

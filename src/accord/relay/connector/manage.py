@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from typing import Any, Final, TypeVar
 
 from accord.kernel.clock import Clock
-from accord.kernel.ulid import UlidSource
+from accord.kernel.identifiers import UlidSource
 from accord.relay.connector import links, operators, policies, registry, vault
 from accord.relay.connector.directory import Directory
 from accord.relay.connector.links import LinkCode

@@ -28,8 +28,8 @@ from sqlalchemy import (
 )
 from sqlalchemy.dialects import postgresql, sqlite
 
-from accord.kernel import traceparent
-from accord.kernel.traceparent import Trace
+from accord.kernel import identifiers
+from accord.kernel.identifiers import Trace
 from accord.relay.connector.context import DeliveryContext
 from accord.relay.connector.egress import AskedAction
 from accord.relay.connector.pseudonyms import StoreSecret
@@ -363,7 +363,9 @@ def admit(
     number = connection.execute(insert(outbox).returning(outbox.c.number), row).scalar_one()
     if not is_first:
         return Admission(replaced=replaced)
-    held = OutboxRow(number, request, lane, 1, (), request.at, 1, trace=traceparent.parse(trace))
+    held = OutboxRow(
+        number, request, lane, 1, (), request.at, 1, trace=identifiers.parse_traceparent(trace)
+    )
     return Admission(row=held, replaced=replaced)
 
 
@@ -402,7 +404,7 @@ def claim(
         tried_at,
         head.epoch + 1,
         in_doubt,
-        traceparent.parse(head.traceparent),
+        identifiers.parse_traceparent(head.traceparent),
     )
 
 

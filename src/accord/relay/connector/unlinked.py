@@ -12,7 +12,7 @@ import orjson
 from sqlalchemy import Connection, RowMapping, delete
 from sqlalchemy.dialects import postgresql, sqlite
 
-from accord.kernel.ulid import UlidSource
+from accord.kernel.identifiers import UlidSource
 from accord.relay.connector.store import unlinked_counts
 from accord.relay.rules.gate import Decision
 from accord.storage import JournalRecord, journal

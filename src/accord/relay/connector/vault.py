@@ -39,7 +39,7 @@ from sqlalchemy import (
 from accord.kernel import canonical
 from accord.kernel.clock import Clock
 from accord.kernel.files import sync_folder, write_private
-from accord.kernel.ulid import UlidSource
+from accord.kernel.identifiers import UlidSource
 from accord.relay.connector.store import (
     ControlChange,
     Principal,

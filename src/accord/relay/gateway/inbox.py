@@ -40,9 +40,9 @@ from sqlalchemy import (
     update,
 )
 
-from accord.kernel import canonical, traceparent
+from accord.kernel import canonical, identifiers
 from accord.kernel.clock import Clock
-from accord.kernel.traceparent import Trace
+from accord.kernel.identifiers import Trace
 from accord.relay.errors import Code, RelayError
 from accord.relay.rules.connection import backoff
 from accord.relay.rules.messages import MessageEvent
@@ -415,6 +415,6 @@ def _read_event(row: Row[Any]) -> ReceivedEvent:
         row.buffer_id,
         row.attempts,
         # Events stored by an older version have none.
-        traceparent.parse(kept.get("traceparent")),
+        identifiers.parse_traceparent(kept.get("traceparent")),
         row.turn,
     )

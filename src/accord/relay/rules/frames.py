@@ -9,8 +9,8 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import asdict, dataclass
 from typing import Any, Final, Self
 
-from accord.kernel import canonical, traceparent
-from accord.kernel.traceparent import Trace
+from accord.kernel import canonical, identifiers
+from accord.kernel.identifiers import Trace
 from accord.relay.errors import RelayError
 from accord.relay.rules import members
 from accord.relay.rules.actions import (
@@ -436,7 +436,7 @@ def _written(trace: Trace | None) -> str | None:
 
 def _trace(payload: members.Payload) -> Trace | None:
     """The trace context of a frame, if it has a valid one."""
-    return traceparent.parse(payload.get(traceparent.HEADER))
+    return identifiers.parse_traceparent(payload.get(identifiers.TRACEPARENT))
 
 
 def _optional_flag(payload: members.Payload, name: str) -> bool | None:

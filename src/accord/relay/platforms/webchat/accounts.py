@@ -11,7 +11,7 @@ from typing import Final
 
 from sqlalchemy import Connection, bindparam, delete, insert, select, update
 
-from accord.kernel.ulid import UlidSource
+from accord.kernel.identifiers import UlidSource
 from accord.relay.errors import Code, RelayError
 from accord.relay.platforms.settings import WebChatSettings
 from accord.relay.platforms.webchat.feed import Change, Changes, FeedKind

@@ -8,7 +8,7 @@ from typing import Final, TypeVar
 from sqlalchemy import Connection, select
 
 from accord.kernel.clock import Clock
-from accord.kernel.ulid import UlidSource
+from accord.kernel.identifiers import UlidSource
 from accord.relay.errors import Code, RelayError
 from accord.relay.platforms.settings import WebChatSettings
 from accord.relay.platforms.webchat import accounts, chats

@@ -17,7 +17,7 @@ from sqlalchemy.exc import IntegrityError
 
 from accord.kernel import canonical
 from accord.kernel.clock import Clock
-from accord.kernel.ulid import UlidSource
+from accord.kernel.identifiers import UlidSource
 from accord.relay.errors import Code, RelayError
 from accord.relay.platforms.webchat.tables import feed, feed_head
 from accord.storage import JournalRecord, Store, StoreError, journal

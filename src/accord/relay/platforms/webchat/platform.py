@@ -15,7 +15,7 @@ from sqlalchemy import Connection
 from starlette.routing import BaseRoute
 
 from accord.kernel.clock import Clock
-from accord.kernel.ulid import UlidSource
+from accord.kernel.identifiers import UlidSource
 from accord.relay.connector.platform import PlatformContext
 from accord.relay.errors import RelayError
 from accord.relay.platforms.base import failed_result

@@ -1,13 +1,15 @@
-"""ULIDs: 26 characters of Crockford's base32, 48 bits of milliseconds and 80 random bits.
+"""Identifiers: ULIDs, and the `traceparent` header of W3C Trace Context.
 
-Within a millisecond the random part is counted up, so the ids of one source always rise.
+A ULID is 26 characters of Crockford's base32, 48 bits of milliseconds and 80 random bits. Within a
+millisecond the random part is counted up, so the ids of one source always rise. Malformed
+traceparent headers are ignored.
 """
 
 import re
 import secrets
 import threading
 from collections.abc import Callable
-from typing import Final
+from typing import Final, NamedTuple
 
 from accord.kernel.clock import Clock
 from accord.kernel.errors import AccordError
@@ -66,3 +68,40 @@ def milliseconds(text: str) -> int:
 
 def _write(value: int) -> str:
     return "".join([_PAIRS[value >> shift & 1023] for shift in range(120, -1, -10)])
+
+
+TRACEPARENT: Final = "traceparent"
+
+_TRACEPARENT_LONGEST: Final = 256
+_TRACEPARENT_FORM: Final = re.compile(
+    r"([0-9a-f]{2})-([0-9a-f]{32})-([0-9a-f]{16})-([0-9a-f]{2})(-.*)?", re.ASCII
+)
+
+
+class Trace(NamedTuple):
+    """A span of a trace, all in hexadecimal digits: 32 for `id`, 16 for `span`, 2 for `flags`."""
+
+    id: str
+    span: str
+    flags: str = "00"
+
+    @property
+    def is_recorded(self) -> bool:
+        """Whether the caller records the trace."""
+        return bool(int(self.flags, 16) & 1)
+
+    def __str__(self) -> str:
+        return f"00-{self.id}-{self.span}-{self.flags}"
+
+
+def parse_traceparent(text: object) -> Trace | None:
+    """Parse a header; None if it is malformed. Later versions may have more fields at the end."""
+    if not isinstance(text, str) or len(text) > _TRACEPARENT_LONGEST:
+        return None
+    found = _TRACEPARENT_FORM.fullmatch(text)
+    if found is None:
+        return None
+    version, trace, span, flags, more = found.groups()
+    if version == "ff" or (version == "00" and more) or not (trace.strip("0") and span.strip("0")):
+        return None
+    return Trace(trace, span, flags)
