@@ -29,6 +29,7 @@ PARTS = (
     "authority_connects",
     "fabric_rpc",
     "fabric_jobs",
+    "fabric_start",
     "capabilities_embed",
     "capabilities_file",
     "capabilities_chat",

@@ -3,7 +3,8 @@
 import asyncio
 import json
 from collections.abc import AsyncIterator
-from contextlib import AsyncExitStack
+from contextlib import AsyncExitStack, asynccontextmanager
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -16,7 +17,7 @@ from tests.fabric.fabric_station import station
 from accord.bridge.http import HttpBridge, HttpLimits
 from accord.contracts.export import openapi
 from accord.contracts.imports import read_openapi
-from accord.fabric import Service
+from accord.fabric import Service, TypedService
 from accord.fabric.app import shell_contract
 from accord.kernel.clock import SystemClock
 from accord.kernel.schema import compile_schema
@@ -25,14 +26,20 @@ pytestmark = pytest.mark.slow
 TOKEN = "a-token-for-callers"
 
 
-@pytest.fixture
-async def http(tmp_path: Path) -> AsyncIterator[httpx.AsyncClient]:
-    manifest = shop.service.contract.manifest()
+@dataclass
+class Item:
+    name: str
+
+
+@asynccontextmanager
+async def bridged(folder: Path, service: TypedService) -> AsyncIterator[httpx.AsyncClient]:
+    """A client of a bridge before an instance of the service."""
+    manifest = service.contract.manifest()
     caller = shell_contract(manifest)
     async with AsyncExitStack() as opened:
-        house = await opened.enter_async_context(station(tmp_path))
-        key = await house.deploy("shop", shop.service.contract)
-        await opened.enter_async_context(shop.service(key=key, authority=house.url).connect())
+        house = await opened.enter_async_context(station(folder))
+        key = await house.deploy("served", service.contract)
+        await opened.enter_async_context(service(key=key, authority=house.url).connect())
         own = Service(caller, key=await house.deploy("bridge", caller), authority=house.url)
         session = await opened.enter_async_context(own.connect())
         limits = HttpLimits(seconds=5, per_minute=60, burst=40)
@@ -45,6 +52,12 @@ async def http(tmp_path: Path) -> AsyncIterator[httpx.AsyncClient]:
                 headers={"authorization": f"Bearer {TOKEN}"},
             )
         )
+
+
+@pytest.fixture
+async def http(tmp_path: Path) -> AsyncIterator[httpx.AsyncClient]:
+    async with bridged(tmp_path, shop.service) as client:
+        yield client
 
 
 async def test_rpcs_are_called_over_http_as_the_document_says(http: httpx.AsyncClient) -> None:
@@ -76,9 +89,39 @@ async def test_rpcs_are_called_over_http_as_the_document_says(http: httpx.AsyncC
     for token in ("", "Bearer", "Bearer another", f"Basic {TOKEN}"):
         headers = {"authorization": token}
         await fails(401, "Unauthenticated", json={"name": "ladder"}, headers=headers)
+    await fails(422, "ValidationError", json={"name": "ladder"}, headers={"idempotency-key": "a"})
     # None of these bought anything.
     answer = await http.post("/rpc/Shop.Buy", json={"name": "ladder"})
     assert answer.json() == {"left": 6}
+
+
+async def test_a_request_with_a_key_is_done_once(tmp_path: Path) -> None:
+    counting = TypedService("till@v1", "Counts.")
+    done: list[str] = []
+
+    @counting.rpc("Buy", once=True)
+    async def buy(item: Item) -> int:
+        done.append(item.name)
+        return len(done)
+
+    document = openapi(counting.contract.manifest())
+    (header,) = document["paths"]["/rpc/Buy"]["post"]["parameters"]
+    async with bridged(tmp_path, counting) as http:
+
+        async def ask(name: str, key: str) -> tuple[int, Any]:
+            sent = {header["name"]: key}
+            answer = await http.post("/rpc/Buy", json={"name": name}, headers=sent)
+            return answer.status_code, answer.json() if answer.is_success else None
+
+        assert await ask("saw", "order-1") == (200, 1)
+        assert await ask("saw", "order-1") == (200, 1)
+        # As structured fields write strings.
+        assert await ask("saw", '"order-1"') == (200, 1)
+        assert await ask("saw", "order-2") == (200, 2)
+        assert await ask("ladder", "order-1") == (409, None)
+        for wrong in ("", '""', "two words", "k" * 91):
+            assert await ask("saw", wrong) == (422, None)
+        assert len(done) == 2
 
 
 async def test_one_address_has_a_limit(http: httpx.AsyncClient) -> None:

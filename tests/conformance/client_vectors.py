@@ -8,6 +8,8 @@ from typing import Any, Final
 from accord.contracts import session_proof
 from accord.contracts.permissions import inbox_prefix
 from accord.contracts.surfaces import escape_token
+from accord.fabric.rules.errors import ValidationError
+from accord.fabric.rules.idempotency import request_id
 from accord.fabric.rules.terms import Event, event_pattern, event_subject
 from accord.kernel import canonical
 from accord.kernel.schema import compile_schema
@@ -23,6 +25,7 @@ def answers(given: Mapping[str, Any]) -> dict[str, Any]:
         "numbers": [_number(each["hex"]) for each in given["numbers"]],
         "tokens": [escape_token(each["value"]) for each in given["tokens"]],
         "subjects": [_subjects(**each) for each in given["subjects"]],
+        "requestIds": [_request_id(**each) for each in given["requestIds"]],
         "proofs": [_proofs(**each) for each in given["proofs"]],
     }
 
@@ -31,6 +34,13 @@ def _number(bits: str) -> str | None:
     try:
         return canonical.encode(struct.unpack(">d", bytes.fromhex(bits))[0]).decode()
     except canonical.CanonicalError:
+        return None
+
+
+def _request_id(own: str, key: str | None) -> str | None:
+    try:
+        return request_id(own, key)
+    except ValidationError:
         return None
 
 

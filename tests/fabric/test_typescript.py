@@ -160,6 +160,11 @@ async def test_every_surface_is_called(house: Station, perform: Driver) -> None:
             "size": len(stall.BYTES),
             "sum": sum(stall.BYTES),
         }
+        once = await perform("bump", n=1, key="order-1")
+        assert await perform("bump", n=1, key="order-1") == once
+        assert (await perform("bump", n=1, key="order-2"))["n"] == once["n"] + 100
+        kept = await perform("keys", n=1, key="order-1")
+        assert kept == dict.fromkeys(("other", "wrong", "unkept", "same"), True)
         await perform("start")
         assert await perform("signal", n=4) == 1
         assert await perform("result") == {"output": {"n": 5}, "rising": True}
@@ -178,14 +183,22 @@ async def test_a_killed_service_and_a_killed_server_come_back(
             await enter(perform, house)
             await perform("listen")
             assert await perform("double", n=1) == {"n": 2}
+            assert await perform("bump", n=1, key="order-1") == {"n": 101}
+            assert await perform("bump", n=1, key="order-2") == {"n": 201}
             await perform("start")
             assert await line(first) == "begun"
             first.kill()
+            # Nobody is there; the client asks again until somebody is.
+            repeated = asyncio.create_task(perform("bump", n=1, key="order-2"))
+            later = asyncio.create_task(perform("bump", n=1, key="order-3"))
         assert (await perform("fail", name="Stall.Double", payload={"n": 1}))["type"] in (
             "UnavailableError",
             "DeadlineError",
         )
         async with stall_process(house, other) as second:
+            # What the killed instance had answered is not done again; what it had not, is done now.
+            assert await repeated == {"n": 201}
+            assert await later == {"n": 101}
             # The operation of the killed instance is taken over, and ends here.
             assert await line(second) == "begun"
             await perform("signal", n=6)

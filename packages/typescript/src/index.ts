@@ -18,6 +18,7 @@ export {
   flowMessage,
   inboxPrefix,
   loginMessage,
+  requestId,
   requestMessage,
   SessionKey,
 } from "./proofs.js";
@@ -27,6 +28,7 @@ export {
   type ConnectOptions,
   connect,
   type Received,
+  type RequestOptions,
   Session,
 } from "./session.js";
 export { type Entry, type Migrations, StateMap, StateValue } from "./state.js";

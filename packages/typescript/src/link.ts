@@ -23,7 +23,14 @@ import {
   UnauthorizedError,
   UnavailableError,
 } from "./errors.js";
-import { connectToken, inboxPrefix, requestMessage, type SessionKey, seconds } from "./proofs.js";
+import {
+  connectToken,
+  inboxPrefix,
+  requestId,
+  requestMessage,
+  type SessionKey,
+  seconds,
+} from "./proofs.js";
 
 /** Milliseconds to wait for an answer. */
 export const TIMEOUT = 10_000;
@@ -33,6 +40,8 @@ const MAX_BACKLOG_BYTES = 64 << 20;
 const ATTEMPT = 5000;
 const RETRY = 1000;
 const PING = 20_000;
+const FIRST_PAUSE = 50;
+const LONGEST_PAUSE = 1000;
 const EMPTY = new Uint8Array();
 const ANSWERS = ['{"type":"io.nats.jetstream.', '{"stream":"', '{"error":{"code":'].map(utf8);
 
@@ -162,16 +171,32 @@ export class Link {
     await this.#nats.close();
   }
 
-  /** Send a signed request and return its answer; throws the error that came instead. */
+  /**
+   * Send a signed request and return its answer; throws the error that came instead.
+   *
+   * With an idempotency key it is repeated while the service is unavailable.
+   */
   async request(
     subject: string,
     data: Uint8Array,
     within = TIMEOUT,
     declared?: DeclaredErrors,
+    key?: string,
   ): Promise<Msg> {
-    const answer = await this.ask(subject, data, await this.signed(subject, data), within);
-    raiseError(answer, declared);
-    return answer;
+    const end = Date.now() + within;
+    for (let pause = FIRST_PAUSE; ; pause = Math.min(pause * 2, LONGEST_PAUSE)) {
+      const signed = await this.signed(subject, data, requestId(ulid(), key));
+      try {
+        const left = Math.max(end - Date.now(), FIRST_PAUSE);
+        const answer = await this.ask(subject, data, signed, left);
+        raiseError(answer, declared);
+        return answer;
+      } catch (error) {
+        const again = key !== undefined && error instanceof UnavailableError && !this.#closed;
+        if (!again || Date.now() + pause >= end) throw error;
+        await Promise.race([wait(pause), this.#ended]);
+      }
+    }
   }
 
   /** The headers that sign a request. */

@@ -145,9 +145,10 @@ export async function start(
   declared: Surface,
   payload: unknown,
   within: number,
+  key?: string,
 ): Promise<Run> {
   const data = writePayload(contract, declared.input, payload, "the request");
-  const answer = await link.request(declared.subject, data, within, contract.errors);
+  const answer = await link.request(declared.subject, data, within, contract.errors, key);
   const frame = parse(answer.data, "the answer") as {
     kind?: unknown;
     ref?: { id?: unknown };

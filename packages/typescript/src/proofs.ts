@@ -3,6 +3,7 @@
 import { sha256 } from "@noble/hashes/sha2.js";
 import { concat, fromBase64url, toBase64url, utf8 } from "./bytes.js";
 import { encode } from "./canonical.js";
+import { ValidationError } from "./errors.js";
 
 // What precedes the 32 bytes of a seed in PKCS #8.
 const PKCS8 = Uint8Array.from([
@@ -85,6 +86,16 @@ export function requestMessage(
       return [length, part];
     }),
   );
+}
+
+/** The id of a request, which carries its idempotency key if it has one. */
+export function requestId(own: string, key?: string): string {
+  if (key === undefined) return own;
+  if (!/^[\x21-\x7e]{1,90}$/.test(key))
+    throw new ValidationError(
+      "this cannot be an idempotency key; use 1 to 90 printable ASCII characters without spaces",
+    );
+  return `${own}.k.${key}`;
 }
 
 /** The message to begin a login that ends at an address. */

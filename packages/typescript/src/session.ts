@@ -35,6 +35,15 @@ export interface CallOptions {
   readonly within?: number;
 }
 
+/** How to call an RPC or start an operation. */
+export interface RequestOptions extends CallOptions {
+  /**
+   * An idempotency key: the request is done once, however often it is repeated, and the client
+   * repeats it while the service is unavailable.
+   */
+  readonly key?: string;
+}
+
 /** A received event. */
 export interface Received<Payload> {
   readonly payload: Payload;
@@ -109,17 +118,25 @@ export class Client {
   ) {}
 
   /** Call an RPC and return its answer; throws the error that came instead. */
-  async call(name: string, payload: unknown, { within = TIMEOUT }: CallOptions = {}): Promise<unknown> {
+  async call(
+    name: string,
+    payload: unknown,
+    { within = TIMEOUT, key }: RequestOptions = {},
+  ): Promise<unknown> {
     const { subject, input, output } = surface(this.contract, "rpc", name);
     const data = writePayload(this.contract, input, payload, "the request");
-    const answer = await this.link.request(subject, data, within, this.contract.errors);
+    const answer = await this.link.request(subject, data, within, this.contract.errors, key);
     return readPayload(this.contract, output, answer.data, "the answer");
   }
 
   /** Start an operation. */
-  start(name: string, payload: unknown, { within = TIMEOUT }: CallOptions = {}): Promise<Run> {
+  start(
+    name: string,
+    payload: unknown,
+    { within = TIMEOUT, key }: RequestOptions = {},
+  ): Promise<Run> {
     const declared = surface(this.contract, "operations", name);
-    return start(this.link, this.contract, declared, payload, within);
+    return start(this.link, this.contract, declared, payload, within, key);
   }
 
   /** Publish an event durably and return its id. */

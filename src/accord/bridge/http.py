@@ -17,6 +17,7 @@ from starlette.routing import Route
 from accord.contracts.export.openapi_document import (
     DECLARED_STATUS,
     ERROR_STATUS,
+    KEY_HEADER,
     RPC_PATH,
     openapi,
 )
@@ -101,13 +102,23 @@ class HttpBridge:
         except canonical.CanonicalError as error:
             return _failure(ERROR_STATUS[ValidationError.type], ValidationError.type, str(error))
         try:
-            answer = await self.client.call(name, payload, within=self.limits.seconds)
+            answer = await self.client.call(
+                name, payload, within=self.limits.seconds, key=_idempotency_key(request)
+            )
         except FabricError as error:
             status = ERROR_STATUS.get(error.type, DECLARED_STATUS)
             _log.info("a call over HTTP failed", rpc=name[:200], type=error.type)
             members = {**({"id": error.id} if error.id else {}), **error.members()}
             return _json(members, status)
         return _json(answer, 200)
+
+
+def _idempotency_key(request: Request) -> str | None:
+    """The caller's key; written as a string of structured fields, it is what the quotes hold."""
+    given = request.headers.get(KEY_HEADER)
+    if given is not None and len(given) > 1 and given[0] == given[-1] == '"':
+        return given[1:-1]
+    return given
 
 
 def _failure(status: int, kind: str, message: str) -> Response:

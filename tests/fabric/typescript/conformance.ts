@@ -12,8 +12,10 @@ import {
   flowMessage,
   inboxPrefix,
   loginMessage,
+  requestId,
   requestMessage,
   SessionKey,
+  ValidationError,
 } from "accord-fabric";
 
 interface Vectors {
@@ -21,6 +23,7 @@ interface Vectors {
   numbers: { hex: string }[];
   tokens: { value: string }[];
   subjects: { template: string; payload: unknown; where: Record<string, string | number> }[];
+  requestIds: { own: string; key: string | null }[];
   proofs: {
     seed: string;
     digest: string;
@@ -68,6 +71,15 @@ const doubles = given.numbers.map(({ hex }) => {
   }
 });
 
+const identities = given.requestIds.map(({ own, key }) => {
+  try {
+    return requestId(own, key ?? undefined);
+  } catch (error) {
+    if (error instanceof ValidationError) return null;
+    throw error;
+  }
+});
+
 console.log(
   JSON.stringify({
     canonical: given.canonical.map(({ value }) => canonicalJson(value)),
@@ -77,6 +89,7 @@ console.log(
       eventSubject(template, payload),
       eventPattern(template, where),
     ]),
+    requestIds: identities,
     proofs: await Promise.all(proofs),
   }),
 );

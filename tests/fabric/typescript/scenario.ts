@@ -161,6 +161,27 @@ export const steps = {
     }
   },
 
+  /** One request, as often as it is asked for under its key. */
+  async bump({ n, key }: { n: number; key: string }) {
+    return await new Stall(session).callStallBump({ n }, { key, within: 30_000 });
+  },
+
+  async keys({ n, key }: { n: number; key: string }) {
+    const client = new Stall(session);
+    const other = await failure(client.callStallBump({ n: n + 1 }, { key }));
+    const wrong = await failure(client.callStallBump({ n }, { key: "no spaces" }));
+    const unkept = await failure(client.callStallDouble({ n }, { key }));
+    const first = await client.startStallWalk({ n }, { key });
+    const again = await client.startStallWalk({ n }, { key });
+    await again.cancel();
+    return {
+      other: other instanceof ConflictError,
+      wrong: wrong instanceof ValidationError,
+      unkept: unkept instanceof ValidationError,
+      same: first.id === again.id,
+    };
+  },
+
   async double({ n }: { n: number }) {
     return await new Stall(session).callStallDouble({ n });
   },

@@ -35,12 +35,21 @@ class Step(BaseModel):
 
 
 service.contract.store("files", "What is fetched.")
+bumped = 0
 
 
 @service.rpc()
 async def double(step: Step) -> Step:
     """Twice as much."""
     return Step(n=step.n * 2)
+
+
+@service.rpc(once=True)
+async def bump(step: Step) -> Step:
+    """How often this process did it, and what was given."""
+    global bumped
+    bumped += 1
+    return Step(n=bumped * 100 + step.n)
 
 
 @service.rpc(receives=True)

@@ -6,6 +6,7 @@ Each RPC is a POST of its payload. Schemas stay as they are: the document names 
 from collections.abc import Mapping
 from typing import Any, Final
 
+from accord.contracts.authoring import ANSWERS
 from accord.contracts.manifest import digest, normalize
 from accord.contracts.manifest.projection import is_reference
 
@@ -26,6 +27,9 @@ ERROR_STATUS: Final[Mapping[str, int]] = {
 DECLARED_STATUS: Final = 400
 """The HTTP status of errors that a contract declares."""
 
+KEY_HEADER: Final = "Idempotency-Key"
+"""The header with the idempotency key of a request."""
+
 _DIALECT: Final = "https://json-schema.org/draft/2019-09/schema"
 _ISSUES: Final = {
     "type": "array",
@@ -44,6 +48,13 @@ _ERROR: Final = {
         "issues": _ISSUES,
     },
     "required": ["type", "message"],
+}
+_KEY: Final = {
+    "name": KEY_HEADER,
+    "in": "header",
+    "required": False,
+    "description": "Under one key the request is done once; RPCs that keep no answers refuse it.",
+    "schema": {"type": "string", "minLength": 1, "maxLength": 92},
 }
 
 
@@ -103,9 +114,11 @@ def _operation(
             "description": f"{' or '.join(types) or 'The request is refused by the bridge'}.",
             "content": _json(_at(failure)),
         }
+    keeps = ANSWERS in manifest.get("resources", {}).get("kv", {})
     return {
         "operationId": name,
         **{member: text for member, text in said.items() if text},
+        **({"parameters": [_KEY]} if keeps else {}),
         "requestBody": {"required": True, "content": _json(_at(rpc["input"]["schema"]))},
         "responses": responses,
     }

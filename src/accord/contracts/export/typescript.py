@@ -206,6 +206,7 @@ def _client(interface: Interface) -> str:
             ("CallOptions", "CallOptions"),
             ("Client", ""),
             ("Received", "Received<"),
+            ("RequestOptions", "RequestOptions"),
             ("Run", "Run<"),
             ("Session", ""),
         )
@@ -245,7 +246,7 @@ def _calls(interface: Interface) -> Iterator[str]:
             rpc,
             f"Call {name}.{throws}",
             f"call{_pascal(called)}",
-            [f"payload: {_of(interface, rpc['input'])}", "options?: CallOptions"],
+            [f"payload: {_of(interface, rpc['input'])}", "options?: RequestOptions"],
             f"Promise<{reply}>",
             f"this.wire.call({_text(name)}, payload, options) as Promise<{reply}>",
         )
@@ -255,12 +256,15 @@ def _operations(interface: Interface) -> Iterator[str]:
     for name, called, operation in interface.entries("operations"):
         progress = _of(interface, operation.get("progress"))
         run = f"Run<{progress}, {_of(interface, operation['output'])}>"
-        more = " It expects a file: see `Run.upload`." if "transfer" in operation else ""
+        uploads = "transfer" in operation
+        more = " It expects a file: see `Run.upload`." if uploads else ""
+        # What expects a file takes no idempotency key.
+        options = "CallOptions" if uploads else "RequestOptions"
         yield from _method(
             operation,
             f"Start {name}.{more}",
             f"start{_pascal(called)}",
-            [f"payload: {_of(interface, operation['input'])}", "options?: CallOptions"],
+            [f"payload: {_of(interface, operation['input'])}", f"options?: {options}"],
             f"Promise<{run}>",
             f"this.wire.start({_text(name)}, payload, options) as Promise<{run}>",
         )
