@@ -20,9 +20,10 @@ from typing import Any, Final
 from sqlalchemy import Connection
 from tests.fakes.histories import HistoryWriter, realistic
 
-from accord.capabilities.chat.messages import MessageReader, conversation
+from accord.capabilities.chat.messages import MessageReader
 from accord.community import store as rows
 from accord.community.log import EventLog, open_log
+from accord.community.messages import conversation
 from accord.community.retention import take_snapshot
 from accord.community.rules import read_snapshot
 from accord.community.store import COMMUNITY_STORE, ProvenEvent
@@ -150,11 +151,11 @@ async def _append(log: EventLog, number: int) -> float:
 async def _page(log: EventLog, key: SigningKey) -> float:
     """The newest page of the founder's messages, as `chat.history` reads it."""
     began = time.perf_counter()
-    entries = await log.view(lambda state: conversation(state, key.id))
-    reader = MessageReader(key, log.community_id, log.number)
+    reader = MessageReader(key, log.community_id)
 
     def read(connection: Connection) -> int:
-        return len(reader.page(connection, entries, _PAGE, newest=True).messages)
+        found = conversation(connection, log.number, newest=True)
+        return len(reader.page(found, _PAGE, newest=True).messages)
 
     assert await log.store.read(read) > 0
     return time.perf_counter() - began

@@ -1,4 +1,4 @@
-"""`accord chat send | history | read`: messages between this node and another, for their eyes only.
+"""`accord chat send | history | read | search`: messages between two nodes, for their eyes only.
 
 Files that are attached go into this node's blob store, from where the node encrypts them;
 everything else goes through the node.
@@ -29,6 +29,7 @@ if TYPE_CHECKING:
 app = App(no_args_is_help=True, epilog='Example: accord chat send garage-pc "Hello"')
 
 _PAGE: Final = 500
+_FOUND: Final = 200
 _BEGINNING: Final = 0
 _WAYS: Final = {
     "direct": "delivered to the recipient",
@@ -105,6 +106,37 @@ def history(
 
     messages, names = cli.in_community(ask)
     cli.emit({"messages": messages}, _message_lines(messages, names))
+
+
+@app.command(epilog='Example: accord chat search "shed noon" --peer garage-pc')
+def search(
+    cli: CommunityCli,
+    words: Annotated[str, typer.Argument(help="Words that a message must all have.")],
+    peer: Annotated[
+        str | None,
+        typer.Option(help="Only with this member: id or display name (default: all)."),
+    ] = None,
+    limit: Annotated[
+        int, typer.Option(min=1, max=_FOUND, help="How many of the latest matches.")
+    ] = 50,
+) -> None:
+    """Find messages by their words, the newest first.
+
+    Messages that the community's log has dropped are found, too. Exits with 1 if none is found.
+    """
+
+    async def ask(client: "Client") -> tuple[dict[str, Any], dict[str, str | None]]:
+        members = await members_of(client)
+        given = {"query": words, "limit": limit, **_peer(members, peer)}
+        return await client.call("experimental.chat.search", {}, given), names_of(members)
+
+    answer, names = cli.in_community(ask)
+    messages = answer["output"]["messages"]
+    cli.emit({"messages": messages}, _message_lines(messages, names))
+    if answer["meta"].get("indexing"):
+        cli.note("older messages are still being indexed: search again in a minute")
+    if not messages:
+        raise typer.Exit(1)
 
 
 @app.command(epilog="Example: accord chat read garage-pc")

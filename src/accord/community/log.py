@@ -339,7 +339,8 @@ class EventLog:
         self.key = key
         self.folder = folder
         self._ids = ids
-        self.folding = LogState(store, number, community_id, clock)
+        self.folding = LogState(store, number, community_id, clock, key.id)
+        self.limits = limits
         self.quota = Quota(limits, clock, folder, self.folding)
         self._intake = _Intake(self, provers)
         self._signing = _SigningQueue(self)

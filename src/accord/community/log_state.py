@@ -16,7 +16,7 @@ from typing import TypeVar
 
 from sqlalchemy import Connection
 
-from accord.community import store
+from accord.community import messages, store
 from accord.community.errors import Code, CommunityError
 from accord.community.rules.event import Event, Position
 from accord.community.rules.fold import Trial
@@ -167,14 +167,18 @@ class LogState:
     """Folds one log; used on one event loop.
 
     Attributes:
+        own: The node whose messages are indexed.
         events: How many events were folded, including those at opening.
         seconds: How long folding took.
         is_partial: Whether the log started from a snapshot and still lacks earlier events; the
             state is then the snapshot's.
     """
 
-    def __init__(self, store: Store, number: int, community_id: str, clock: Clock) -> None:
+    def __init__(
+        self, store: Store, number: int, community_id: str, clock: Clock, own: str
+    ) -> None:
         self._store = store
+        self.own = own
         self._number = number
         self._community_id = community_id
         self._replay: Replay | None = None
@@ -275,8 +279,17 @@ class LogState:
             for event, verdict in changed
             if verdict is not ACCEPTED or event.digest not in fresh
         ]
-        if judgements:
-            await self._store.write(lambda c: store.write_verdicts(c, self._number, judgements))
+        touched = messages.touched_messages(event for event, _ in changed)
+        records = messages.own_records(self._state, self.own, touched)
+        if not judgements and not records:
+            return
+
+        def write(connection: Connection) -> None:
+            store.write_verdicts(connection, self._number, judgements)
+            if touched:
+                messages.put_messages(connection, self._number, self.own, touched, records)
+
+        await self._store.write(write)
 
     async def _reload(self) -> None:
         self._replay = None
@@ -287,6 +300,7 @@ class LogState:
         if loaded is None:
             assert found.base is not None
             self._state = read_state(found.base.state)
+            await self._store.write(lambda c: self._put_messages(c, is_whole=False))
             return
         self._count(loaded.events, began)
         self._state = loaded.replay.state
@@ -323,3 +337,8 @@ class LogState:
             if found != written:
                 corrected.append(found)
         store.write_verdicts(connection, self._number, [*corrected, *right.values()])
+        self._put_messages(connection, is_whole=True)
+
+    def _put_messages(self, connection: Connection, *, is_whole: bool) -> None:
+        records = messages.own_records(self._state, self.own)
+        messages.put_all_messages(connection, self._number, self.own, records, is_whole=is_whole)

@@ -5,7 +5,7 @@ from typing import Any, Final
 
 from sqlalchemy import Connection
 
-from accord.community import store
+from accord.community import messages, store
 from accord.community.errors import Code, CommunityError, bad_request
 from accord.community.log import EventLog, LogUpdate
 from accord.community.log_state import state_at_lamport
@@ -25,7 +25,10 @@ from accord.community.rules.state import CommunityState, read_state, state_bytes
 from accord.community.store import ChainHeads, StoredSnapshot, StoreHistory
 from accord.kernel.clock import format_time, parse_time
 
-RETENTION_SECONDS: Final = 30 * 24 * 60 * 60
+RETENTION_DAYS: Final = 30
+"""How long bodies of content stay at least, where the community's policy does not say."""
+
+_DAY_SECONDS: Final = 24 * 60 * 60
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,7 +49,16 @@ async def maintain_log(log: EventLog) -> RetentionResult:
     taken = at if at is not None and await take_snapshot(log, at) else None
     floor = await _declare_floor(log, now)
     await _mark_floor(log)
-    return RetentionResult(taken, floor, await prune_log(log))
+    pruned = await prune_log(log)
+    await _shorten_archive(log, now)
+    return RetentionResult(taken, floor, pruned)
+
+
+async def _shorten_archive(log: EventLog, now: float) -> None:
+    """Forget the oldest of this node's own messages that the log has dropped, if so configured."""
+    if log.limits.archive_days:
+        before_ms = int((now - log.limits.archive_days * _DAY_SECONDS) * 1000)
+        await log.store.write(lambda c: messages.drop_archived(c, log.number, before_ms))
 
 
 async def _mark_floor(log: EventLog) -> None:
@@ -143,13 +155,20 @@ async def signed_snapshots(log: EventLog) -> list[Snapshot]:
     return [each for each in (one.signed(log.community_id) for one in kept) if each is not None]
 
 
+def retention_days(state: CommunityState) -> int:
+    """For how many days a community keeps the bodies of content at least; 0 for ever."""
+    days: int = (state.roster.policy or {}).get("retention_days", RETENTION_DAYS)
+    return days
+
+
 async def _declare_floor(log: EventLog, now: float) -> int | None:
-    if not is_anchor(log.state, log.key.id) or log.is_recovering:
+    days = retention_days(log.state)
+    if not is_anchor(log.state, log.key.id) or log.is_recovering or not days:
         return None
 
     def candidate(connection: Connection) -> dict[str, Any] | None:
         newest = store.newest_snapshot(connection, log.number)
-        before = int((now - RETENTION_SECONDS) * 1000)
+        before = int((now - days * _DAY_SECONDS) * 1000)
         lamport = store.lamport_settled_by(connection, log.number, before)
         if newest is None or lamport is None:
             return None
@@ -206,7 +225,13 @@ async def prune_log(log: EventLog) -> int:
         return 0
     arrival, state = found
     kept = StoredSnapshot(floor.lamport, format_time(log.clock.now()), state, is_base=True)
-    return await log.prune(lambda c: store.prune_bodies(c, log.number, kept, arrival=arrival))
+    now_ms = int(log.clock.now() * 1000)
+
+    def prune(connection: Connection) -> int:
+        messages.archive_bodies(connection, log.number, floor.lamport, now_ms)
+        return store.prune_bodies(connection, log.number, kept, arrival=arrival)
+
+    return await log.prune(prune)
 
 
 def _state_at(

@@ -75,10 +75,13 @@ class LogLimits:
         author_bytes_per_day: For one author, and for all non-members together; 0 is unlimited.
             Membership events have the same amount again.
         min_free_bytes: Free disk space below which no content is accepted.
+        archive_days: For how many days the node's own messages stay after the log has dropped
+            them; 0 is unlimited.
     """
 
     author_bytes_per_day: int = 64 * 1024 * 1024
     min_free_bytes: int = 256 * 1024 * 1024
+    archive_days: int = 0
 
 
 @dataclass(frozen=True, slots=True)

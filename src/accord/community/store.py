@@ -112,6 +112,85 @@ snapshots = Table(
     Column("signature", Text),
 )
 
+messages = Table(
+    "messages",
+    _metadata,
+    Column("id", BigInteger, primary_key=True, autoincrement=False),
+    Column("community", Integer, nullable=False),
+    Column("event_id", _NAME, nullable=False),
+    Column("author", _NAME, nullable=False),
+    Column("recipient", _NAME, nullable=False),
+    # Whoever is not this node, or this node in a message to itself.
+    Column("peer", _NAME, nullable=False),
+    Column("client_id", Text, nullable=False),
+    Column("lamport", BigInteger, nullable=False),
+    Column("digest", LargeBinary(32), nullable=False),
+    Column("sent_at", Text, nullable=False),
+    Column("attachments", Text, nullable=False),
+    Column("delivered_at", Text),
+    Column("read_at", Text),
+    # The event's body once the log has dropped it, and when that was.
+    Column("body", Text),
+    Column("archived_at", BigInteger),
+    Column("indexed", Integer, nullable=False),
+)
+Index(
+    "messages_by_name",
+    messages.c.community,
+    messages.c.event_id,
+    messages.c.author,
+    unique=True,
+)
+Index("messages_by_place", messages.c.community, messages.c.lamport, messages.c.event_id)
+Index(
+    "messages_by_peer",
+    messages.c.community,
+    messages.c.peer,
+    messages.c.lamport,
+    messages.c.event_id,
+)
+Index("messages_by_client", messages.c.community, messages.c.author, messages.c.client_id)
+_is_undelivered = messages.c.delivered_at.is_(None)
+Index(
+    "messages_undelivered",
+    messages.c.community,
+    messages.c.recipient,
+    sqlite_where=_is_undelivered,
+    postgresql_where=_is_undelivered,
+)
+_is_new = messages.c.indexed == 0
+Index(
+    "messages_not_indexed",
+    messages.c.community,
+    sqlite_where=_is_new,
+    postgresql_where=_is_new,
+)
+_is_archived = messages.c.archived_at.is_not(None)
+Index(
+    "messages_archived",
+    messages.c.community,
+    messages.c.archived_at,
+    sqlite_where=_is_archived,
+    postgresql_where=_is_archived,
+)
+
+message_files = Table(
+    "message_files",
+    _metadata,
+    Column("message", BigInteger, primary_key=True, autoincrement=False),
+    Column("cid", _NAME, primary_key=True),
+)
+Index("message_files_by_cid", message_files.c.cid)
+
+# Keyed digests of words: the text itself is never stored in the clear.
+message_words = Table(
+    "message_words",
+    _metadata,
+    Column("word", LargeBinary(8), primary_key=True),
+    Column("message", BigInteger, primary_key=True, autoincrement=False),
+)
+Index("message_words_by_message", message_words.c.message)
+
 COMMUNITY_STORE: Final = Schema("community", _metadata, Path(__file__).parent / "migrations")
 
 

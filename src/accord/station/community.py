@@ -544,7 +544,7 @@ def node_settings(settings: Settings) -> NodeSettings:
         relay=_relay_limits(settings),
         relayed=chosen.relayed,
         bus=BusSettings(require_to=chosen.require_to, legacy=UnsignedCalls(chosen.legacy)),
-        log=LogLimits(chosen.author_bytes_per_day, chosen.min_free_bytes),
+        log=LogLimits(chosen.author_bytes_per_day, chosen.min_free_bytes, chosen.archive_days),
         routing=routing_settings(settings),
     )
 

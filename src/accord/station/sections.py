@@ -197,6 +197,16 @@ class CommunitySettings(Section):
         int,
         Field(ge=0, description="how much disk space must stay free for its log to accept content"),
     ] = 256 * 1024 * 1024
+    archive_days: Annotated[
+        int,
+        Field(
+            ge=0,
+            description=(
+                "for how many days this node keeps the text of its own messages after the "
+                "community's log has dropped it; 0 for ever"
+            ),
+        ),
+    ] = 0
 
 
 class RoutingSection(Section):

@@ -100,3 +100,13 @@ def test_an_attachment_is_written_as_it_was_sent(accord: Home, tmp_path: Path) -
     assert told["size_bytes"] == len(plan.read_bytes())
     assert got.read_bytes() == plan.read_bytes()
     assert accord.blobs.manifest(cid).size_bytes > told["size_bytes"]
+
+
+def test_messages_are_found_by_their_words(accord: Home) -> None:
+    me = own_id(accord)
+    for text in ("the key is under the mat", "the mat is wet"):
+        accord("send", me, text)
+    (found,) = accord("search", "MAT key", "--json")["messages"]
+    assert found["body"] == "the key is under the mat"
+    assert accord("search", "mat", "--limit", "1").count("\n    ") == 1
+    assert accord("search", "nothing").startswith("error: ")

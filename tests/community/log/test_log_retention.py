@@ -10,7 +10,15 @@ from sqlalchemy import Connection, func, select
 from accord.community import retention, store
 from accord.community.errors import Code, CommunityError
 from accord.community.queries import verify_log
-from accord.community.rules import Stub, SyncBody, fold_events, parse_event, read_stub, state_bytes
+from accord.community.rules import (
+    Stub,
+    SyncBody,
+    fold_events,
+    parse_event,
+    read_state,
+    read_stub,
+    state_bytes,
+)
 from accord.community.store import events, sync_bodies, sync_items
 from accord.kernel.signing import SigningKey
 
@@ -70,6 +78,32 @@ async def grow(town: Any, log: Any, post_data: Callable[..., Any]) -> Any:
     for number in range(5):
         await log.append(POST, post_data(f"new {number}"))
     return guests[-1]
+
+
+async def decide(town: Any, log: Any, days: int) -> None:
+    policy = {"policy": {**log.state.roster.policy, "retention_days": days}}
+    await log.append("community.policy.updated", policy, key=town.root)
+
+
+async def test_the_policy_says_how_long_bodies_stay(
+    town: Any, where: str, post_data: Callable[..., Any]
+) -> None:
+    async with town.log(where=where) as log, town.log(GUEST) as other:
+        await grow(town, log, post_data)
+        await decide(town, log, 0)
+        assert (await retention.maintain_log(log)).floor is None
+        await decide(town, log, 32)
+        assert (await retention.maintain_log(log)).floor is None
+        town.clock.advance(DAY + 60)
+        done = await retention.maintain_log(log)
+        assert (done.floor, done.pruned) == (22, 24)
+        assert (await verify_log(log)).findings == ()
+        after = await log.view(state_bytes)
+        assert json.loads(after)["policy"]["retention_days"] == 32
+        assert state_bytes(read_state(after)) == after
+        with pytest.raises(CommunityError, match="retention_days"):
+            await decide(town, log, -1)
+        assert retention.retention_days(other.state) == retention.RETENTION_DAYS
 
 
 async def test_an_anchor_floors_and_every_node_prunes_to_the_same_state(

@@ -111,7 +111,7 @@ async def test_what_is_stored_before_it_is_folded_has_its_right_verdict_written(
     for event in history:
         chance.choice(parts).append(event)
     async with town.log() as log:
-        folding = LogState(log.store, log.number, town.id, town.clock)
+        folding = LogState(log.store, log.number, town.id, town.clock, log.key.id)
         await folding.open()
         told: list[Event] = []
         with folding.at_hand(chance.sample(history, len(history) // 2)):

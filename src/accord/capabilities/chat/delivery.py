@@ -15,14 +15,15 @@ from typing import Final
 
 import structlog
 
-from accord.capabilities.chat.messages import undelivered
 from accord.capabilities.file import node_addresses
 from accord.community.client import Client
 from accord.community.communities import HostedCommunity
 from accord.community.errors import CommunityError
 from accord.community.log import LogUpdate
+from accord.community.messages import undelivered
 from accord.community.node import Node
 from accord.community.rules.formats import Level
+from accord.community.rules.verdicts import Status
 from accord.community.sync import sync_with
 from accord.kernel.clock import Clock, format_time
 from accord.kernel.errors import AccordError
@@ -201,11 +202,13 @@ class DeliveryReceipts:
                     await self._write_all()
 
     async def _scan(self, hosted: HostedCommunity) -> None:
-        """Look for messages without a receipt if the number of messages has changed."""
-        count = len(hosted.state.content.messages)
+        """Look for messages without a receipt if something was accepted since the last look."""
+        count = hosted.state.content.counts[Status.ACCEPTED]
         if self._scanned.get(hosted.community_id) != count:
             self._scanned[hosted.community_id] = count
-            found = await hosted.log.view(partial(undelivered, own=hosted.own_id))
+            found = await hosted.log.store.read(
+                lambda c: undelivered(c, hosted.log.number, hosted.own_id)
+            )
             self._due |= {(hosted.community_id, event_id): hosted for event_id in found}
 
     def _on_update(self, hosted: HostedCommunity, update: LogUpdate) -> None:

@@ -1,12 +1,13 @@
-"""`chat.send` (section 4.15) and `chat.history` (4.16), for the node's own clients only."""
+"""`chat.send` (section 4.15), `chat.history` (4.16) and the search, for the node's own clients."""
 
 import asyncio
 import secrets
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
-from functools import partial
 from typing import Any, Final
 from weakref import WeakValueDictionary
+
+from sqlalchemy import Connection
 
 from accord.capabilities.chat import attachments, encryption
 from accord.capabilities.chat.delivery import SENT, DeliveryReceipts, DeliveryState, MessageDelivery
@@ -18,21 +19,16 @@ from accord.capabilities.chat.encryption import (
     MessageContent,
     MessageEnvelope,
 )
-from accord.capabilities.chat.messages import (
-    ChatEntry,
-    MessageReader,
-    conversation,
-    sent_as,
-    with_attachment,
-)
+from accord.capabilities.chat.messages import MessagePage, MessageReader
+from accord.capabilities.chat.search import SEARCH, MessageSearch
 from accord.capabilities.file import Blobs
 from accord.capabilities.file.shares import ShareMark
 from accord.community.bus import Call
 from accord.community.communities import HostedCommunity
 from accord.community.errors import Code, CommunityError, bad_request
+from accord.community.messages import OwnMessage, conversation, sent_message, with_file
 from accord.community.node import Node
 from accord.community.rules import capabilities
-from accord.community.rules.content import client_key
 from accord.community.rules.formats import Level
 from accord.kernel import canonical
 from accord.kernel.clock import Clock
@@ -64,20 +60,25 @@ def register(
     unwritten = replace(descriptors["chat.history@1.0"], idempotent=False)
     node.bus.registry.register(unwritten, service.history)
     node.bus.registry.register(descriptors[f"{attachments.OPEN}@1.0"], service.attachment)
-    return Chat(DeliveryReceipts(node, clock), delivery)
+    search = MessageSearch(node)
+    node.bus.registry.register(descriptors[f"{SEARCH}@1.0"], search.answer)
+    return Chat(DeliveryReceipts(node, clock), delivery, search)
 
 
 @dataclass(frozen=True, slots=True)
 class Chat:
-    """Writes delivery receipts while it runs."""
+    """Writes delivery receipts and indexes messages while it runs."""
 
     receipts: DeliveryReceipts
     delivery: MessageDelivery
+    search: MessageSearch
 
     async def run(self) -> None:
         """Run until cancelled."""
         try:
-            await self.receipts.run()
+            async with asyncio.TaskGroup() as group:
+                group.create_task(self.receipts.run(), name="delivery receipts")
+                group.create_task(self.search.run(), name="words of messages")
         finally:
             await self.delivery.close()
 
@@ -125,27 +126,29 @@ class _ChatService:
         hosted = self._node.community(call.community)
         query = call.body["input"]
         since = query.get("since_lamport")
-        look = partial(
-            conversation,
-            own=hosted.own_id,
-            peer=query.get("peer"),
-            since=-1 if since is None else since,
-        )
-        entries = await hosted.log.view(look)
-        reader = MessageReader(self._node.key, hosted.community_id, hosted.log.number)
-        limit = query.get("limit", _LIMIT)
-        page = await hosted.log.store.read(
-            lambda c: reader.page(c, entries, limit, newest=since is None)
-        )
+        reader = MessageReader(self._node.key, hosted.community_id)
+        limit, newest = query.get("limit", _LIMIT), since is None
+
+        def read(connection: Connection) -> MessagePage:
+            found = conversation(
+                connection,
+                hosted.log.number,
+                peer=query.get("peer"),
+                since=-1 if since is None else since,
+                newest=newest,
+            )
+            return reader.page(found, limit, newest=newest)
+
+        page = await hosted.log.store.read(read)
         return call.answer({"messages": page.messages}, more=page.more or None)
 
     async def attachment(self, call: Call) -> Mapping[str, Any]:
         call.check_own("read its messages")
         hosted = self._node.community(call.community)
         cid = call.body["input"]["cid"]
-        entries = await hosted.log.view(partial(with_attachment, own=hosted.own_id, cid=cid))
-        reader = MessageReader(self._node.key, hosted.community_id, hosted.log.number)
-        found = await hosted.log.store.read(lambda c: reader.attachments(c, entries, cid))
+        entries = await hosted.log.store.read(lambda c: with_file(c, hosted.log.number, cid))
+        reader = MessageReader(self._node.key, hosted.community_id)
+        found = await asyncio.to_thread(reader.attachments, entries, cid)
         entry, attached = await self._matching(found, cid) or (None, {})
         key = canonical.decode_base64url(attached["key"]) if "key" in attached else None
         if entry is None and entries:
@@ -161,14 +164,14 @@ class _ChatService:
             "name": attached["name"],
             "key": None if key is None else canonical.encode_base64url(key),
             "event_id": entry.event_id,
-            "from": entry.message.author,
-            "to": entry.message.recipient,
+            "from": entry.author,
+            "to": entry.recipient,
         }
         return call.answer(output)
 
     async def _matching(
-        self, found: Sequence[tuple[ChatEntry, Mapping[str, str]]], cid: str
-    ) -> tuple[ChatEntry, Mapping[str, str]] | None:
+        self, found: Sequence[tuple[OwnMessage, Mapping[str, str]]], cid: str
+    ) -> tuple[OwnMessage, Mapping[str, str]] | None:
         """Find the message whose key opens a blob; others may name the CID with a wrong key."""
         if not await asyncio.to_thread(self._blobs.has, cid):
             return next((each for each in found if "key" in each[1]), found[0] if found else None)
@@ -248,13 +251,11 @@ class _ChatService:
 
 
 async def _sent_message(hosted: HostedCommunity, client_id: str) -> _SentMessage | None:
-    own = hosted.own_id
-    if client_key("chat", own, client_id) not in hosted.state.content.clients:
-        return None
-    found = await hosted.log.view(partial(sent_as, own=own, client_id=client_id))
+    found = await hosted.log.store.read(
+        lambda c: sent_message(c, hosted.log.number, hosted.own_id, client_id)
+    )
     if found is None:
         return None
-    message = found.message
     return _SentMessage(
-        found.event_id, message.lamport, message.recipient, message.delivered_at is not None
+        found.event_id, found.lamport, found.recipient, found.delivered_at is not None
     )

@@ -19,10 +19,12 @@ from accord.capabilities.file.shares import (
     FileShare,
     ReadRights,
     ShareMark,
+    attached_to_messages,
     blobs_to_keep,
     file_name,
     file_title,
-    received_blobs,
+    foreign_documents,
+    sent_files,
 )
 from accord.capabilities.file.transfer import BlobFetcher, HolderHints, read_chunk, write_chunk
 from accord.community.bus import Call, Frame
@@ -347,7 +349,7 @@ class _FileService:
         hosted = self._node.community(call.community)
         async for done, total in self.fetching.fetch(hosted, cid):
             yield Frame("progress", {"current": done, "total": total, "stage": "fetching"})
-        sent, _ = await hosted.log.view(lambda state: received_blobs(state, hosted.own_id))
+        sent = sent_files(await attached_to_messages(hosted), hosted.own_id)
         if cid in sent:
             # Pin what was sent to this node and fetched, so that it is not collected.
             await asyncio.to_thread(self._blobs.pin, cid, _CHAT)
@@ -418,7 +420,13 @@ class _FileService:
             withdrawn = await asyncio.to_thread(
                 self._blobs.shares.marked, hosted.community_id, ShareMark.WITHDRAWN
             )
-            look = partial(blobs_to_keep, holder=hosted.own_id, as_of=now, withdrawn=withdrawn)
+            look = partial(
+                blobs_to_keep,
+                attached=await attached_to_messages(hosted),
+                holder=hosted.own_id,
+                as_of=now,
+                withdrawn=withdrawn,
+            )
             wanted |= await hosted.log.view(look)
         collected = await asyncio.to_thread(
             self._blobs.collect, wanted, incoming=self._uploads.cids, before=now - grace
@@ -434,7 +442,8 @@ class _FileService:
         if await asyncio.to_thread(lambda: self._blobs.shares.is_adopted):
             return
         for hosted in tuple(self._node.communities.values()):
-            sent, documents = await hosted.log.view(partial(received_blobs, own=hosted.own_id))
+            sent = sent_files(await attached_to_messages(hosted), hosted.own_id)
+            documents = await hosted.log.view(partial(foreign_documents, own=hosted.own_id))
 
             def pin(sent: set[str] = sent, documents: set[str] = documents) -> None:
                 for owner, cids in ((_CHAT, sent), (_RAG, documents)):

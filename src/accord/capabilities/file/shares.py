@@ -8,13 +8,14 @@ with this node. Blocking: callers use threads.
 import asyncio
 import re
 import secrets
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from collections.abc import Set as AbstractSet
 from contextlib import suppress
 from dataclasses import asdict, dataclass, replace
 from enum import StrEnum
+from functools import partial
 from pathlib import Path
-from typing import Any, Final
+from typing import Any, Final, TypeAlias
 
 import orjson
 from blake3 import blake3
@@ -24,6 +25,7 @@ from accord.capabilities.file.rules import PREFIX, check_cid
 from accord.community.communities import HostedCommunity
 from accord.community.errors import CommunityError, bad_request
 from accord.community.log import LogUpdate
+from accord.community.messages import attached_files
 from accord.community.rules.event import Event
 from accord.community.rules.state import CommunityState
 from accord.kernel.files import sync_folder, write_private
@@ -265,8 +267,21 @@ _CIDS: Final = re.compile(r"blake3:[0-9a-f]{64}", re.ASCII)
 _EVERYBODY: Final = ""
 
 
+# Sender, recipient and CID of each file that is attached to a message from or to this node.
+AttachedFiles: TypeAlias = Sequence[tuple[str, str, str]]
+
+
+async def attached_to_messages(hosted: HostedCommunity) -> AttachedFiles:
+    """Return the files that are attached to messages from or to a node."""
+    return await hosted.log.store.read(lambda c: attached_files(c, hosted.log.number))
+
+
 def blobs_to_keep(
-    state: CommunityState, holder: str, as_of: float, withdrawn: AbstractSet[str] = frozenset()
+    state: CommunityState,
+    attached: AttachedFiles,
+    holder: str,
+    as_of: float,
+    withdrawn: AbstractSet[str] = frozenset(),
 ) -> set[str]:
     """Return the blobs that a node's own events in a community require it to keep.
 
@@ -281,23 +296,19 @@ def blobs_to_keep(
         for text in (post["title"], post["body"])
         for cid in _CIDS.findall(text)
     }
-    opened = {cid for cid, _ in _opened_blobs(state, holder)}
+    opened = {cid for cid, _ in _opened_blobs(state, attached, holder)}
     return advertised | mentioned | (opened - withdrawn)
 
 
-def received_blobs(state: CommunityState, own: str) -> tuple[set[str], set[str]]:
-    """Return what others have sent to a node, and the documents that others have ingested."""
-    content = state.content
-    attached = {
-        cid
-        for messages in content.messages.values()
-        for message in messages
-        if message.recipient == own
-        for cid, _ in message.attachments
-    }
-    return attached, {
-        cid for (_, cid), document in content.documents.items() if document.ingester != own
-    }
+def sent_files(attached: AttachedFiles, own: str) -> set[str]:
+    """Return the files that others have sent to a node."""
+    return {cid for _, recipient, cid in attached if recipient == own}
+
+
+def foreign_documents(state: CommunityState, own: str) -> set[str]:
+    """Return the documents that others have ingested."""
+    documents = state.content.documents.items()
+    return {cid for (_, cid), document in documents if document.ingester != own}
 
 
 class ReadRights:
@@ -368,12 +379,13 @@ class ReadRights:
         async with self._loading:
             if not self._is_loaded:
                 self.hosted.log.subscribe(self._hear)
-                await self.hosted.log.view(self._load)
+                attached = await attached_to_messages(self.hosted)
+                await self.hosted.log.view(partial(self._load, attached))
                 self._is_loaded = True
         return self._readers
 
-    def _load(self, state: CommunityState) -> None:
-        for cid, reader in _opened_blobs(state, self.hosted.own_id):
+    def _load(self, attached: AttachedFiles, state: CommunityState) -> None:
+        for cid, reader in _opened_blobs(state, attached, self.hosted.own_id):
             self._readers.setdefault(cid, set()).add(reader)
 
     def _hear(self, news: LogUpdate) -> None:
@@ -383,16 +395,14 @@ class ReadRights:
                     self._readers.setdefault(cid, set()).add(reader)
 
 
-def _opened_blobs(state: CommunityState, own: str) -> Iterator[tuple[str, str]]:
+def _opened_blobs(
+    state: CommunityState, attached: AttachedFiles, own: str
+) -> Iterator[tuple[str, str]]:
     """Yield the blobs that a node's messages and ingestions let others read, and their readers."""
     for (_, cid), document in state.content.documents.items():
         if document.ingester == own:
             yield cid, _EVERYBODY
-    for messages in state.content.messages.values():
-        for message in messages:
-            if message.author == own:
-                for cid, _ in message.attachments:
-                    yield cid, message.recipient
+    yield from ((cid, recipient) for author, recipient, cid in attached if author == own)
 
 
 def _blobs_opened_by(event: Event) -> Iterator[tuple[str, str]]:

@@ -23,6 +23,7 @@ from accord.community.client import Client
 from accord.community.communities import HostedCommunity
 from accord.community.dialler import addresses_of
 from accord.community.errors import Code, CommunityError, bad_request
+from accord.community.messages import with_file
 from accord.community.node import Node
 from accord.community.rules import capabilities
 from accord.community.rules.state import CommunityState
@@ -279,7 +280,7 @@ class BlobFetcher:
         return False
 
     async def _holders(self, hosted: HostedCommunity, cid: str) -> list[str]:
-        def look(state: CommunityState) -> list[str]:
+        def look(state: CommunityState) -> set[str]:
             content = state.content
             shared = {by for known, by in content.files if known == cid}
             ingested = {
@@ -287,16 +288,11 @@ class BlobFetcher:
                 for (_, known), document in content.documents.items()
                 if known == cid
             }
-            sent = {
-                message.author
-                for messages in content.messages.values()
-                for message in messages
-                if message.recipient == hosted.own_id
-                and any(attached == cid for attached, _ in message.attachments)
-            }
-            return sorted(shared | ingested | sent)
+            return shared | ingested
 
-        told = await hosted.log.view(look)
+        found = await hosted.log.store.read(lambda c: with_file(c, hosted.log.number, cid))
+        sent = {each.author for each in found if each.recipient == hosted.own_id}
+        told = sorted(await hosted.log.view(look) | sent)
         community = hosted.community_id
         listed = await asyncio.to_thread(self.blobs.catalogue.holders, community, cid)
         everybody = dict.fromkeys([*self.hints.holders(community, cid), *listed, *told])

@@ -10,10 +10,11 @@ from functools import partial
 from typing import Final
 
 from accord.capabilities.file import Blobs
-from accord.capabilities.file.shares import ShareMark, blobs_to_keep
+from accord.capabilities.file.shares import ShareMark, attached_to_messages, blobs_to_keep
 from accord.capabilities.rag.store import CorpusId
+from accord.community.communities import HostedCommunity
+from accord.community.messages import is_attached
 from accord.community.node import Node
-from accord.community.rules.state import CommunityState
 from accord.kernel.clock import Clock
 
 PERSONAL_PIN: Final = "rag-personal"
@@ -44,7 +45,7 @@ class DocumentRelease:
         if await asyncio.to_thread(shares.get, place.community, cid) is None:
             if (cid, own) in hosted.state.content.files:
                 await hosted.log.append(_UNPINNED, {"cid": cid})
-            if not await hosted.log.view(partial(_is_attached, own=own, cid=cid)):
+            if not await _is_attached(hosted, cid):
                 await asyncio.to_thread(shares.mark, place.community, ShareMark.WITHDRAWN, cid)
         await asyncio.to_thread(shares.unmark, place.community, ShareMark.DOCUMENT, cid)
         await asyncio.to_thread(self.blobs.unpin, cid, _ADOPTED_PIN)
@@ -57,7 +58,7 @@ class DocumentRelease:
         if cid in await asyncio.to_thread(shares.referenced):
             return "share"
         for hosted in tuple(self.node.communities.values()):
-            if await hosted.log.view(partial(_is_attached, own=hosted.own_id, cid=cid)):
+            if await _is_attached(hosted, cid):
                 withdrawn = await asyncio.to_thread(
                     shares.is_marked, hosted.community_id, ShareMark.WITHDRAWN, cid
                 )
@@ -67,7 +68,11 @@ class DocumentRelease:
                 shares.marked, hosted.community_id, ShareMark.WITHDRAWN
             )
             keep = partial(
-                blobs_to_keep, holder=hosted.own_id, as_of=self.clock.now(), withdrawn=marked
+                blobs_to_keep,
+                attached=await attached_to_messages(hosted),
+                holder=hosted.own_id,
+                as_of=self.clock.now(),
+                withdrawn=marked,
             )
             if cid in await hosted.log.view(keep):
                 return "community"
@@ -75,10 +80,8 @@ class DocumentRelease:
         return None
 
 
-def _is_attached(state: CommunityState, own: str, cid: str) -> bool:
+async def _is_attached(hosted: HostedCommunity, cid: str) -> bool:
     """Whether a message of this node has the file attached."""
-    return any(
-        message.author == own and any(attached == cid for attached, _ in message.attachments)
-        for messages in state.content.messages.values()
-        for message in messages
+    return await hosted.log.store.read(
+        lambda c: is_attached(c, hosted.log.number, hosted.own_id, cid)
     )

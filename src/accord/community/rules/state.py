@@ -73,7 +73,7 @@ _STATE: Final = _object(
     created_at={"anyOf": [_TIME, {"const": ""}]},
     policy=_or_null(
         _object(
-            ("min_signatures_to_promote", "unchained_events"),
+            ("min_signatures_to_promote", "retention_days", "unchained_events"),
             min_signatures_to_invite=_COUNT,
             min_signatures_to_promote=_COUNT,
             min_signatures_to_demote=_COUNT,
@@ -82,6 +82,7 @@ _STATE: Final = _object(
             federation_enabled=_FLAG,
             default_member_can_invite=_FLAG,
             unchained_events=_FLAG,
+            retention_days=_COUNT,
         )
     ),
     head=_or_null(_POSITION),

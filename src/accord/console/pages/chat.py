@@ -8,6 +8,7 @@ from urllib.parse import urlencode
 from starlette.responses import Response
 
 from accord.community.client import Client
+from accord.community.errors import Code, CommunityError
 from accord.console.page import Page, Visit
 from accord.console.templates import MemberNames, member_names
 from accord.kernel.clock import format_time
@@ -46,15 +47,17 @@ async def show(visit: Visit) -> Response:
         number = await visit.changes(client)
         everything = await _messages(client, "")
         messages = await _messages(client, peer) if peer else everything
+        unread = sum(_is_unread(each, own) for each in messages)
+        if words.split():
+            messages = await _found(client, peer, words)
     names = member_names(told)
-    unread = sum(_is_unread(each, own) for each in messages)
     return visit.show(
         "chat.html",
         others=others,
         names=names,
         peer=peer,
         threads=threads(everything, others, own, names),
-        messages=[each for each in messages if _has(each, words)],
+        messages=messages,
         words=words,
         own=own,
         number=number,
@@ -124,9 +127,18 @@ async def _messages(client: Client, peer: str) -> list[dict[str, Any]]:
     return list(answer["output"]["messages"])
 
 
-def _has(message: Mapping[str, Any], words: str) -> bool:
-    body = (message.get("body") or "").casefold()
-    return all(word in body for word in words.casefold().split())
+async def _found(client: Client, peer: str, words: str) -> list[dict[str, Any]]:
+    """The latest messages that have all words, in the order of the log."""
+    given: dict[str, Any] = {"query": words, "limit": _SHOWN}
+    if peer:
+        given["peer"] = peer
+    try:
+        answer = await client.call("experimental.chat.search", {}, given)
+    except CommunityError as error:
+        if error.code is not Code.BAD_REQUEST:
+            raise
+        return []
+    return list(reversed(answer["output"]["messages"]))
 
 
 def _is_unread(message: Mapping[str, Any], own: str) -> bool:
