@@ -3,7 +3,9 @@
 import json
 import os
 import re
+import shlex
 import signal
+import sys
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -64,11 +66,17 @@ def test_sources_are_found_without_what_is_installed(folder: Path) -> None:
 
 
 @pytest.mark.slow
-def test_three_commands_lead_to_a_call_and_a_change_is_served_at_once(folder: Path) -> None:
+def test_three_commands_lead_to_a_call_and_a_change_is_served_at_once(
+    folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     accord("service", "new", "greeter.py")
     file = folder / "greeter.py"
-    with developing("greeter.py") as (child, until):
+    # A browser that tells what it was asked to open.
+    program = "import pathlib, sys; pathlib.Path('opened').write_text(sys.argv[1])"
+    monkeypatch.setenv("BROWSER", f"{sys.executable} -c {shlex.quote(program)} %s")
+    with developing("greeter.py", "--open") as (child, until):
         served = until("page")
+        assert until("opened")["opened"]
         asked = ("rpc", "call", "greeter.contract.json", "Greeter.Greet", '{"name": "Ann"}')
         assert accord(*asked)["text"].startswith("Good morning, Ann!")
         assert (until("surface")["surface"], served["deployment"]) == (
@@ -76,6 +84,9 @@ def test_three_commands_lead_to_a_call_and_a_change_is_served_at_once(folder: Pa
             "greeter-dev",
         )
 
+        opened = (folder / "opened").read_text()
+        assert served["page"].rpartition("=")[2] not in opened
+        assert [httpx.get(opened).status_code for _ in range(2)] == [303, 403]
         with httpx.Client(follow_redirects=True) as browser:
             page = browser.get(served["page"])
             action = re.search(r'action="([^"#]+)', page.text)

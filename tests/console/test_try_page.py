@@ -80,6 +80,17 @@ async def test_only_who_has_the_address_sees_and_calls(
     assert "samesite=strict" in cookie
 
 
+async def test_a_ticket_opens_the_page_once(browser: httpx.AsyncClient, page: TryPage) -> None:
+    first, second = page.ticket(), page.ticket()
+    assert (await browser.get(f"/?token={first}")).status_code == 403
+    opened = await browser.get(f"/?token={second}", follow_redirects=True)
+    assert opened.status_code == 200
+    assert second not in str(opened.url)
+    browser.cookies.clear()
+    assert (await browser.get(f"/?token={second}")).status_code == 403
+    assert (await entered(browser, page)).status_code == 200
+
+
 async def test_other_sites_and_other_names_are_refused(
     browser: httpx.AsyncClient, page: TryPage, shop: Shop
 ) -> None:

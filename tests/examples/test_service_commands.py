@@ -53,7 +53,30 @@ def test_a_module_that_fails_is_told_in_one_sentence(
     monkeypatch.chdir(tmp_path)
     said = refused("service", "run", "failing_service:it", home=tmp_path / "home")
     assert "(ZeroDivisionError: division by zero)" in said
+    assert said.startswith("failing_service.py:1: ")
     assert "\n" not in said
+
+
+def test_the_line_of_a_mistake_is_told(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    written = {
+        "misspelt_service.py": "x = 1\ny = (\n",
+        "helped_service.py": "import json\nimport helping_part\n",
+        "helping_part.py": "\n\njson_text = __import__('json').loads('{')\n",
+        "undeclared_service.py": "from accord.fabric import TypedService\n"
+        "service = TypedService('it@v1', 'It.')\n"
+        "service.contract.kv('bucket')\n",
+    }
+    for name, text in written.items():
+        (tmp_path / name).write_text(text)
+
+    def said(name: str) -> str:
+        return refused("service", "run", name, home=tmp_path / "home")
+
+    assert said("misspelt_service.py").startswith("misspelt_service.py:2: ")
+    assert said("helped_service.py").startswith("helping_part.py:3: ")
+    assert said("undeclared_service.py").startswith("undeclared_service.py:3: ")
+    assert "check that Python can import it" in said("nowhere_service.py")
 
 
 def test_a_name_that_leaves_its_folder_is_refused(tmp_path: Path) -> None:

@@ -9,6 +9,8 @@ import json
 import os
 import signal
 import sys
+import threading
+import webbrowser
 from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import AsyncExitStack, asynccontextmanager, suppress
 from dataclasses import dataclass, field
@@ -104,20 +106,34 @@ def dev(
     port: Annotated[
         int, typer.Option(min=0, max=65535, help="The port of the page (default: a free one).")
     ] = 0,
+    browse: Annotated[
+        bool | None,
+        typer.Option(
+            "--open/--no-open",
+            help="Open the page in a browser (default: on a desktop).",
+        ),
+    ] = None,
 ) -> None:
     """Run a service while you write it, until SIGTERM or Ctrl-C.
 
     Starts an authority in the home if none runs, accepts the contract for a development deployment,
     adds an instance, lets the shell of the home call it, writes the contract beside the code,
     starts the service again when a file changes, and prints calls and errors. The address that it
-    prints is a page with a form for every surface; only who has the address may open it.
+    prints and opens is a page with a form for every surface; only who has it may open that.
     """
     where = target.partition(".py")[0] if ".py" in target else target.partition(":")[0]
     stem = Path(where).name.rpartition(".")[2].replace("_", "-").lower()
     development = Development(
-        cli, target, deployment or f"{stem}-dev", _module_file(target), _folder(target)
+        *(cli, target, deployment or f"{stem}-dev", _module_file(target), _folder(target)),
+        browse=_has_desktop() if browse is None else browse,
     )
     asyncio.run(development.run(port))
+
+
+def _has_desktop() -> bool:
+    """Whether somebody looks at a terminal beside which a browser can open."""
+    shown = os.environ.get("DISPLAY") or os.environ.get("WAYLAND_DISPLAY")
+    return sys.stdout.isatty() and (bool(shown) or sys.platform in ("darwin", "win32"))
 
 
 def _module_file(target: str) -> Path:
@@ -156,6 +172,7 @@ class Development:
     deployment: str
     module: Path
     folder: Path
+    browse: bool = False
     _worker: asyncio.subprocess.Process | None = None
     _page: "TryPage | None" = None
     _url: str = ""
@@ -335,7 +352,22 @@ class Development:
                         f"Try it: {self._url}",
                     ],
                 )
+                self._open_page()
             sys.stdout.flush()
+
+    def _open_page(self) -> None:
+        """Open the page the first time that the service is there."""
+        if self.browse and self._page is not None:
+            self.browse = False
+            place = f"{self._url.partition('?')[0]}?token={self._page.ticket()}"
+            # Some browsers return when they are closed; nobody waits for that.
+            threading.Thread(target=self._browse, args=(place,), daemon=True).start()
+
+    def _browse(self, place: str) -> None:
+        opened = webbrowser.open(place)
+        said = "Opened in a browser." if opened else "No browser could be opened."
+        self.cli.emit({"opened": opened}, said)
+        sys.stdout.flush()
 
     async def _start(
         self,
@@ -368,7 +400,11 @@ class Development:
         if self.cli.as_json:
             self.cli.emit({"error": error})
             return
-        output.say(f"error: {printable(str(error.get('message')))}")
+        at = f"{error['where']}: " if error.get("where") else ""
+        message, mend = str(error.get("message")), error.get("mend") or ""
+        if not message.endswith(mend):
+            message += f"; {mend}"
+        output.say(printable(f"error: {at}{message}"))
         for each in error.get("findings") or ():
             output.say(f"  {printable(str(each))}")
         output.say("waiting for a change of the code")

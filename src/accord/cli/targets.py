@@ -5,6 +5,8 @@ import importlib.util
 import inspect
 import re
 import sys
+import sysconfig
+import traceback
 from dataclasses import dataclass
 from pathlib import Path
 from types import ModuleType
@@ -12,11 +14,14 @@ from typing import TYPE_CHECKING, Annotated, Any, Final
 
 import typer
 
+import accord
+
 if TYPE_CHECKING:
     from accord.fabric import Service
 
 _MODULE: Final = re.compile(r"(?P<where>[A-Za-z_][\w.]*):(?P<name>[A-Za-z_]\w*)")
 _FILE: Final = re.compile(r"(?P<where>.+\.py)(?::(?P<name>[A-Za-z_]\w*))?")
+_INSTALLED: Final = (Path(accord.__file__).parent, Path(sysconfig.get_path("stdlib")))
 
 TargetName = Annotated[
     str,
@@ -55,16 +60,42 @@ def import_target(target: str) -> Target:
             _import_file(Path(where)) if where.endswith(".py") else importlib.import_module(where)
         )
     except Exception as error:
+        place = _place(error)
         raise FabricError(
             f"the module cannot be imported ({type(error).__name__}: {error})",
-            where=where,
-            mend="run this from the folder that holds it, and check that Python can import it",
+            where=place or where,
+            mend=None
+            if place
+            else "run this from the folder that holds it, and check that Python can import it",
         ) from error
     name = named["name"] or _only_service(module, where)
     found = getattr(module, name, None)
     if found is None:
         raise FabricError(f"the module has no {name!r}", where=where, mend="name another")
     return Target(found, name, Path(module.__file__ or where))
+
+
+def _place(error: Exception) -> str | None:
+    """The last line of the user's own code that an error passed, such as `shop.py:12`."""
+    if isinstance(error, SyntaxError) and error.filename and error.lineno:
+        return _shown(Path(error.filename), error.lineno)
+    frames = [
+        (Path(frame.filename), frame.lineno)
+        for frame in traceback.extract_tb(error.__traceback__)
+        if frame.lineno and not frame.filename.startswith("<")
+    ]
+    own = [(file, line) for file, line in frames if not _is_installed(file)]
+    return _shown(*own[-1]) if own else None
+
+
+def _is_installed(file: Path) -> bool:
+    """Whether a file is Accord's, Python's, or a package's."""
+    return "site-packages" in file.parts or any(file.is_relative_to(each) for each in _INSTALLED)
+
+
+def _shown(file: Path, line: int) -> str:
+    near = file.relative_to(Path.cwd()) if file.is_relative_to(Path.cwd()) else file
+    return f"{near}:{line}"
 
 
 def _import_file(file: Path) -> ModuleType:

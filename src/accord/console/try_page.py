@@ -85,6 +85,7 @@ class TryPage:
     def __init__(self, manifest: Mapping[str, Any], connect: Connect) -> None:
         self.manifest = manifest
         self.secret = secrets.token_urlsafe(24)
+        self._ticket = ""
         self._connect = connect
         self._guard = RequestGuard()
         self._assets = [each for each in assets() if each.name in ("style.css", "icon.svg")]
@@ -93,6 +94,11 @@ class TryPage:
         self._templates = Templates(
             self._assets, {"station": "development", "groups": (), "home_option": ""}
         )
+
+    def ticket(self) -> str:
+        """What opens the page once, for a command line that others on this machine may see."""
+        self._ticket = secrets.token_urlsafe(24)
+        return self._ticket
 
     def application(self) -> Starlette:
         """Return the ASGI application."""
@@ -123,7 +129,7 @@ class TryPage:
     def _entered(self, request: Request) -> Response | None:
         """Exchange the secret of the address for a cookie; ConsoleError without either."""
         given = request.query_params.get("token", "")
-        if request.method == "GET" and given and self._is_secret(given):
+        if request.method == "GET" and given and (self._is_secret(given) or self._redeem(given)):
             response = RedirectResponse("/", 303)
             response.set_cookie(_COOKIE, self.secret, path="/", httponly=True, samesite="strict")
             return response
@@ -134,6 +140,12 @@ class TryPage:
                 status=403,
             )
         return None
+
+    def _redeem(self, given: str) -> bool:
+        if not self._ticket or not hmac.compare_digest(given.encode(), self._ticket.encode()):
+            return False
+        self._ticket = ""
+        return True
 
     def _is_secret(self, given: str) -> bool:
         return hmac.compare_digest(given.encode(), self.secret.encode())
