@@ -6,7 +6,7 @@ those with code. Every package is installed into an empty environment of its own
 package index. Seconds are from the first command to the answer.
 
 Temporal needs a server that no package on the index brings; where no `temporal` program is found
-it is counted and not run.
+it is counted and not run. `go install github.com/temporalio/cli/cmd/temporal@v1.5.1` builds one.
 """
 
 import contextlib
@@ -139,23 +139,17 @@ def _environment(venv: Path, folder: Path) -> dict[str, str]:
 
 
 def _first_call(commands: Sequence[str], folder: Path, env: dict[str, str]) -> float:
-    """Seconds until the last command answers; it is repeated while the others come up."""
-    started: list[subprocess.Popen[bytes]] = []
+    """Seconds until the last command answers; it is repeated while the others come up.
+
+    So is what goes on and ended because something else was not up yet.
+    """
+    started: dict[str, subprocess.Popen[bytes]] = {}
     began = time.perf_counter()
     try:
         for command in commands[:-1]:
             # These are the constants above.
             if command.endswith("&"):
-                shell = f"exec {command.removesuffix('&')}"
-                started.append(
-                    subprocess.Popen(
-                        ["sh", "-c", shell],
-                        cwd=folder,
-                        env=env,
-                        stdout=subprocess.DEVNULL,
-                        stderr=subprocess.DEVNULL,
-                    )
-                )
+                started[command] = _started(command, folder, env)
             else:
                 subprocess.run(
                     ["sh", "-c", command], cwd=folder, env=env, check=True, capture_output=True
@@ -168,15 +162,24 @@ def _first_call(commands: Sequence[str], folder: Path, env: dict[str, str]) -> f
                 return time.perf_counter() - began
             if time.perf_counter() - began > _PATIENCE:
                 raise TimeoutError(f"no answer: {done.stderr.decode()[-500:]}")
+            for command, process in started.items():
+                if process.poll():
+                    started[command] = _started(command, folder, env)
             time.sleep(0.1)
     finally:
-        for process in started:
+        for process in started.values():
             living = family(process.pid)
             with contextlib.suppress(ProcessLookupError):
                 process.terminate()
             with contextlib.suppress(subprocess.TimeoutExpired):
                 process.wait(15)
             kill(living)
+
+
+def _started(command: str, folder: Path, env: dict[str, str]) -> subprocess.Popen[bytes]:
+    words = ["sh", "-c", f"exec {command.removesuffix('&')}"]
+    quiet = subprocess.DEVNULL
+    return subprocess.Popen(words, cwd=folder, env=env, stdout=quiet, stderr=quiet)
 
 
 def _lines(folder: Path) -> int:
