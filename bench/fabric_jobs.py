@@ -10,7 +10,7 @@ import asyncio
 import time
 from collections.abc import Awaitable, Callable, Iterator
 from pathlib import Path
-from typing import Any
+from typing import Any, Final
 
 import nats
 import uvloop
@@ -32,6 +32,16 @@ from bench.figure import Figure
 SECONDS = 1.0
 ROUNDS = 3
 AT_ONCE = (1, 16)
+GOAL = 0.5
+"""Of raw, for plain jobs and as many at once as can be."""
+
+EXPLAINED: Final = {
+    "plain jobs": "A raw job is one message that is synced to disk, a job of ours four: the work, "
+    "and that it was created, started and completed, so that its history can be read and a killed "
+    "worker's job is known to have begun. The server syncs each message of a stream by itself. "
+    "The second baseline stores as many messages and does nothing else, and it stays below 0.5 of "
+    "raw, too; beside it, ours keeps three quarters. Fewer messages would mean a history with gaps."
+}
 KEY = SigningKey.from_seed(b"j" * 32)
 PAYLOAD = {"id": "01J8", "name": "Ada Lovelace", "mail": "ada@example.org", "amount": 4200}
 
@@ -154,7 +164,8 @@ async def measure(url: str) -> list[Figure]:
                 ("raw", "nats-py publish, pull, ack"),
                 ("four", "the same, and three events"),
             ):
-                figures.append(Figure(label, "jobs/s", best[name], best[other], what))
+                goal = GOAL if (name, at_once, other) == ("plain", AT_ONCE[-1], "raw") else None
+                figures.append(Figure(label, "jobs/s", best[name], best[other], what, goal))
     await raw.close()
     await wire.close()
     return figures
