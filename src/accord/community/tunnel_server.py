@@ -92,10 +92,15 @@ class TunnelServer:
         await socket.accept()
         tunnel = Tunnel(MessageSocket.of_server(socket), limits.streams)
         # A member that lost its connection comes with a new one before the old one is noticed.
+        if (previous := self._held.get(key)) is not None:
+            previous.replaced.set()
         self._held[key] = tunnel
         _log.info("a member holds a tunnel", node=caller)
         try:
-            await join_ends(tunnel.run(), self._while_members(community, caller))
+            await join_ends(
+                join_ends(tunnel.run(), self._while_members(community, caller)),
+                tunnel.replaced.wait(),
+            )
         finally:
             if self._held.get(key) is tunnel:
                 del self._held[key]

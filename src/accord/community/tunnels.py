@@ -150,11 +150,13 @@ class Tunnel:
     """The streams over one WebSocket.
 
     `accept` serves each stream that the other side opens; without it none may be opened.
+    `replaced` is set when the same member holds another one.
     """
 
     socket: MessageSocket
     most: int
     accept: Callable[[TunnelStream], Awaitable[None]] | None = None
+    replaced: asyncio.Event = field(default_factory=asyncio.Event, init=False)
     _streams: dict[int, TunnelStream] = field(default_factory=dict, init=False)
     _serving: set["asyncio.Task[None]"] = field(default_factory=set, init=False)
     _last: int = field(default=0, init=False)
@@ -235,8 +237,8 @@ class Tunnel:
             await stream.close()
 
 
-async def join_ends(one: Awaitable[None], other: Awaitable[None]) -> None:
-    """Pass bytes in both directions until either ends."""
+async def join_ends(one: Awaitable[object], other: Awaitable[object]) -> None:
+    """Run both until either ends."""
     tasks = [asyncio.ensure_future(one), asyncio.ensure_future(other)]
     try:
         await asyncio.wait(tasks, return_when=asyncio.FIRST_COMPLETED)

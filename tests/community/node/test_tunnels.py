@@ -9,6 +9,7 @@ from typing import Any
 from urllib.parse import quote
 
 import pytest
+from websockets.exceptions import ConnectionClosed
 
 from accord.community.bus import Call, Frame
 from accord.community.errors import Code, CommunityError
@@ -170,6 +171,18 @@ async def test_an_anchor_carries_no_more_than_its_limits(street: Any) -> None:
         async with dial():
             pass
         await carol.node.keeper.close()
+
+
+async def test_a_member_holds_one_tunnel_and_a_new_one_ends_the_old(street: Any) -> None:
+    anchor, bob, carol, community = await neighbours(street)
+    async with tunnelled(anchor, bob, carol):
+        way = bob.node.dialler.relays.get(community, anchor.id).way
+        dial = partial(bob.node.keeper.dialler.socket, way, community, anchor.id, HOLD)
+        async with dial() as first, dial():
+            async with asyncio.timeout(10):
+                with pytest.raises(ConnectionClosed):
+                    await first.recv()
+        assert len(anchor.node.tunnels) <= 2
 
 
 async def test_what_comes_through_a_tunnel_has_no_rights_of_this_machine(street: Any) -> None:
