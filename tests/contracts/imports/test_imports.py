@@ -86,6 +86,7 @@ SMALL = {"openapi": "3.1.0", "info": {"title": "T", "version": "1"}}
         ({"openapi": "4.0.0"}, "OpenAPI 4.0.0 is not read"),
         (SMALL, "no operation"),
         ({**SMALL, "paths": {"/": {"get": 3, "parameters": []}}}, "no operation"),
+        ({**SMALL, "paths": {"/": {"$ref": "#/info/title"}}}, "no operation"),
     ],
 )
 def test_what_is_no_such_document_is_refused(document: Any, said: str) -> None:
@@ -96,6 +97,15 @@ def test_what_is_no_such_document_is_refused(document: Any, said: str) -> None:
 def test_an_older_asyncapi_is_refused() -> None:
     with pytest.raises(ContractError, match=r"AsyncAPI 2\.6\.0 is not read"):
         read_asyncapi({"asyncapi": "2.6.0"}, "t@v1")
+
+
+def test_what_is_no_object_where_one_belongs_is_listed() -> None:
+    text = {"$ref": "#/info/title"}
+    kraken = json.loads((DOCUMENTS / "kraken_ticker.asyncapi.json").read_bytes())
+    kraken["operations"]["other"] = kraken["channels"]["ticker"]["parameters"]["symbol"] = text
+    read = read_asyncapi(kraken, "kraken@v1")
+    assert [loss.message for loss in read.losses].count("an object was expected here") == 1
+    assert len(read.manifest["events"]) == 1
 
 
 def one(reply: Any, **components: Any) -> dict[str, Any]:

@@ -38,8 +38,7 @@ def read_asyncapi(document: Any, identity: str) -> Imported:
         servers="addresses: a contract has subjects, and its deployments say where",
     )
     empty = True
-    for name, given in mappings(source.document.get("operations")):
-        entry, place = source.resolve(given, f"/operations{pointer(name)}")
+    for name, entry, place in source.entries(source.document.get("operations"), "/operations"):
         empty = not _operation(draft, name, entry, place) and empty
     if empty:
         raise ContractError("the document has no operation", where="/operations")
@@ -145,8 +144,7 @@ def _reply(draft: Draft, name: str, entry: dict[str, Any], place: str) -> str:
 def _parameters(source: Source, channel: dict[str, Any], at: str) -> list[str]:
     """The pointers into the payload at which the values of an address's parameters are."""
     pointers = []
-    for name, given in mappings(channel.get("parameters")):
-        entry, place = source.resolve(given, f"{at}/parameters{pointer(name)}")
+    for name, entry, place in source.entries(channel.get("parameters"), f"{at}/parameters"):
         location = entry.get("location")
         if isinstance(location, str) and location.startswith(f"{_PAYLOAD}/"):
             pointers.append(location.removeprefix(_PAYLOAD))

@@ -103,6 +103,15 @@ class Source:
         self.lose(place, "references go round in a circle")
         return {}, place
 
+    def entries(self, value: Any, place: str) -> Iterator[tuple[str, dict[str, Any], str]]:
+        """The members of an object that are objects or lead to one, each with its place."""
+        for name, given in mappings(value):
+            found, there = self.resolve(given, f"{place}{pointer(name)}")
+            if isinstance(found, dict):
+                yield name, found, there
+            else:
+                self.lose(there, "an object was expected here")
+
     def _find(self, reference: str) -> Any:
         if not reference.startswith("#/"):
             return None

@@ -6,6 +6,7 @@ descriptions of responses are left out without being listed.
 """
 
 from collections.abc import Mapping
+from operator import itemgetter
 from typing import Any, Final
 
 from accord.contracts.errors import ContractError
@@ -42,8 +43,7 @@ def read_openapi(document: Any, identity: str) -> Imported:
             components,
             securitySchemes="security: a contract has capabilities, which its author chooses",
         )
-    for path, item in mappings(source.document.get("paths")):
-        found, place = source.resolve(item, f"/paths{pointer(path)}")
+    for path, found, place in source.entries(source.document.get("paths"), "/paths"):
         for method in _METHODS:
             if isinstance(found.get(method), dict):
                 _operation(draft, path, method, found, place)
@@ -157,10 +157,8 @@ def _responses(
     draft: Draft, name: str, entry: Mapping[str, Any], place: str
 ) -> tuple[str, list[str]]:
     source, reply, errors = draft.source, None, []
-    for status, given in sorted(mappings(entry.get("responses"))):
-        response, there = source.resolve(given, f"{place}/responses{pointer(status)}")
-        if not isinstance(response, dict):
-            continue
+    responses = source.entries(entry.get("responses"), f"{place}/responses")
+    for status, response, there in sorted(responses, key=itemgetter(0)):
         source.lose_members(there, response, headers="headers of a response", links="links")
         is_answer = status.startswith("2")
         what = f"the answer {status} of {name}"
