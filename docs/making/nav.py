@@ -34,7 +34,7 @@ _THEMES: Final = {
 }  # fmt: skip
 _REFERENCE: Final = (
     "index", "cli", "settings", "metrics", "http", "fabric", "errors", "events", "fold-rules",
-    "capabilities", "frames", "gate-rules", "contract-rules", "tables",
+    "capabilities", "frames", "gate-rules", "contract-rules", "imports", "tables",
 )  # fmt: skip
 _PROJECT: Final = (
     f"{OUTSIDE}/README.md",

@@ -14,6 +14,7 @@ from docs.making import (
     community,
     fabric,
     frames,
+    imports,
     indexes,
     metrics,
     routes,
@@ -119,6 +120,12 @@ REFERENCE: Final = (
         "Rules of contracts",
         rules.contracts,
         "validity, compatibility, what stands together, permissions",
+    ),
+    Page(
+        "reference/imports",
+        "Imported documents",
+        imports.render,
+        "documents of public services, and what each loses as a contract",
     ),
     Page(
         "reference/tables",
