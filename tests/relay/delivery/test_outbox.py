@@ -5,7 +5,8 @@ from dataclasses import dataclass, field, replace
 from typing import Any
 
 import pytest
-from sqlalchemy import insert, update
+from sqlalchemy import insert, select, update
+from tests.fakes.directory import MemoryDirectory
 from tests.fakes.platform import MemoryChat, MemoryPlatform
 
 from accord.kernel.clock import SystemClock
@@ -336,7 +337,7 @@ async def test_a_number_that_is_used_again_is_not_ended_by_its_former_holder(
         gateway.say({"type": "outbound", "requestId": "r1", "action": send("one")})
         await world.until(lambda: script.asked == ["alpha/r1"])
         (row,) = await world.delivery.outbox()
-        former = world.delivery._outbox._held[row.number][0]
+        former = await world.store.read(lambda c: c.execute(select(outbox.c.epoch)).scalar())
         await world.delivery._outbox.give_up("alpha", "for a test")
         await world.delivery.drop_actions([row.number])
         values = {each.name: None for each in outbox.c} | {
@@ -362,6 +363,64 @@ async def test_a_number_that_is_used_again_is_not_ended_by_its_former_holder(
         await gateway.hear("outbound_result")
         await world.until(lambda: not world.delivery._outbox._lanes)
         assert [each.request_id for each in await world.delivery.outbox()] == ["r9"]
+
+
+@pytest.fixture
+def standstill(monkeypatch: pytest.MonkeyPatch) -> Script:
+    """A process that stands still once, between holding the first action and calling the platform.
+
+    Each decision of the egress gate is noted; the second is that of the first action's attempt.
+    """
+    script = Script()
+    linked = MemoryDirectory.linked
+
+    async def slowly(self: MemoryDirectory, *asked: Any) -> frozenset[str]:
+        script.asked.append(asked[0].instance)
+        if len(script.asked) == 2:
+            await script.go.wait()
+        return await linked(self, *asked)
+
+    monkeypatch.setattr(MemoryDirectory, "linked", slowly)
+    return script
+
+
+async def test_what_another_process_holds_by_now_is_not_sent(
+    open_world: Any, standstill: Script
+) -> None:
+    clock = SetClock()
+    async with open_world(limits=LIMITS, clock=clock) as world:
+        gateway = await spoken_to(world)
+        gateway.say({"type": "outbound", "requestId": "r1", "action": send("hi")})
+        await world.until(lambda: len(standstill.asked) == 2)
+        theirs = {"holder": "another", "epoch": outbox.c.epoch + 1, "held_until": 2**50}
+        await world.store.write(lambda c: c.execute(update(outbox).values(theirs)) and None)
+        clock.elapsed = 10 * LIMITS.lease_seconds
+        standstill.go.set()
+        await world.until(lambda: not world.delivery._outbox._lanes)
+        assert world.chat.said == []
+        assert [each.state for each in await world.delivery.outbox()] == ["sending"]
+
+
+async def test_what_was_dropped_is_not_sent_by_the_right_to_what_has_its_number_now(
+    open_world: Any, standstill: Script
+) -> None:
+    async with open_world(limits=LIMITS) as world:
+        gateway = await spoken_to(world)
+        gateway.say({"type": "outbound", "requestId": "r1", "action": send("one")})
+        await world.until(lambda: len(standstill.asked) == 2)
+        (row,) = await world.delivery.outbox()
+        await world.delivery._outbox.give_up("alpha", "for a test")
+        await world.delivery.drop_actions([row.number])
+        gateway.say({"type": "outbound", "requestId": "r2", "action": send("two")})
+        while not await world.delivery.outbox(dead=False):  # noqa: ASYNC110
+            await asyncio.sleep(0.001)
+        standstill.go.set()
+        results = [await gateway.hear("outbound_result") for _ in range(2)]
+        assert {each["requestId"]: each["result"]["success"] for each in results} == {
+            "r1": False,
+            "r2": True,
+        }
+        assert [said.texts for said in world.chat.said] == [["two"]]
 
 
 async def test_what_was_sent_before_a_link_ended_is_not_declined_when_it_is_asked_for_again(
@@ -415,9 +474,13 @@ class SetClock(SystemClock):
     """A clock whose wall time can be set."""
 
     ahead = 0.0
+    elapsed = 0.0
 
     def now(self) -> float:
         return super().now() + self.ahead
+
+    def monotonic(self) -> float:
+        return super().monotonic() + self.elapsed
 
 
 async def test_what_still_waits_is_known_when_its_request_is_forgotten(

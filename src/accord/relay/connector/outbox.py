@@ -24,6 +24,7 @@ from accord.relay.connector.egress import AskedAction, EgressGate, EgressJudgeme
 from accord.relay.connector.limits import KeyedLock, TokenBucket
 from accord.relay.connector.outbox_store import (
     Admission,
+    Hold,
     Lane,
     OutboundNote,
     OutboundRequest,
@@ -102,8 +103,8 @@ class ConnectorOutbox:
     # The lanes in work here, each with actions that were taken and are held already.
     _lanes: dict[Lane, list[OutboxRow]] = field(default_factory=dict)
     _workers: set[asyncio.Task[None]] = field(default_factory=set)
-    # What this process holds, by number: the epoch, and since when it certainly holds it.
-    _held: dict[int, tuple[int, float]] = field(default_factory=dict)
+    # What this process holds, and since when it certainly does.
+    _held: dict[Hold, float] = field(default_factory=dict)
     _closed: bool = False
 
     def __post_init__(self) -> None:
@@ -149,7 +150,7 @@ class ConnectorOutbox:
         """Keep what is held, take up what is due, and look for what other processes ended."""
         context = self.context
         since = context.clock.monotonic() - context.limits.renew_seconds
-        if held := [(number, of) for number, (of, at) in self._held.items() if at <= since]:
+        if held := [hold for hold, at in self._held.items() if at <= since]:
             await self._renew(held)
         if self._closed:
             return
@@ -177,6 +178,13 @@ class ConnectorOutbox:
                 instance, lambda c: outbox_store.refuse_all(c, instance, refused(reason), change)
             )
         )
+        told = {(instance, request_id) for request_id, _ in ended}
+        # Whatever is not on its way to the platform yet is not sent any more.
+        self._held = {
+            hold: at
+            for hold, at in self._held.items()
+            if (hold.instance, hold.request_id) not in told
+        }
         for request_id, result in ended:
             self._tell((instance, request_id), result)
 
@@ -291,7 +299,7 @@ class ConnectorOutbox:
             if not self._is_fresh(began):
                 await self._put_back(admitted.row)
                 return replace(admitted, row=None)
-            self._held[admitted.row.number] = (admitted.row.epoch, began)
+            self._held[admitted.row.hold] = began
         return admitted
 
     async def _known(self, request: OutboundRequest) -> Result | None:
@@ -345,7 +353,7 @@ class ConnectorOutbox:
             _log.error("an action could not be put back", reason=str(error))
         finally:
             for row in handed:
-                self._held.pop(row.number, None)
+                self._held.pop(row.hold, None)
 
     async def _claim(self, lane: Lane) -> OutboxRow | None:
         context = self.context
@@ -358,26 +366,22 @@ class ConnectorOutbox:
             if not self._is_fresh(began):
                 await self._put_back(row)
                 return None
-            self._held[row.number] = (row.epoch, began)
+            self._held[row.hold] = began
         return row
 
-    async def _renew(self, held: list[tuple[int, int]]) -> list[int]:
+    async def _renew(self, held: list[Hold]) -> set[Hold]:
         context, began = self.context, self.context.clock.monotonic()
         lease = int(context.limits.lease_seconds * 1000)
         work = partial(outbox_store.renew, holder=context.name, held=held, held_ms=lease)
         locks = {instance: QueueLock.ADD for instance, _ in self._lanes}
         renewed = await context.store.write(SharedWork(work, locks))
-        for number, epoch in held:
-            if number in renewed and number in self._held:
-                self._held[number] = (epoch, began)
-        return renewed if self._is_fresh(began) else []
+        self._held |= dict.fromkeys(renewed & self._held.keys(), began)
+        return renewed if self._is_fresh(began) else set()
 
     async def _holds(self, row: OutboxRow) -> bool:
         """Whether this process still holds an action that it is about to perform."""
-        epoch, since = self._held.get(row.number, (row.epoch, float("-inf")))
-        if epoch == row.epoch and self._is_fresh(since):
-            return True
-        return row.number in await self._renew([(row.number, row.epoch)])
+        since = self._held.get(row.hold, float("-inf"))
+        return self._is_fresh(since) or row.hold in await self._renew([row.hold])
 
     def _is_fresh(self, began: float) -> bool:
         """Whether what was held since then is certainly not another's already."""
@@ -396,7 +400,7 @@ class ConnectorOutbox:
             ):
                 return await self._try(row)
         finally:
-            self._held.pop(row.number, None)
+            self._held.pop(row.hold, None)
 
     async def _try(self, row: OutboxRow) -> bool:
         judged = await self._gate.judge(row.asked)

@@ -7,7 +7,7 @@ which belongs to the operator alone.
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from enum import Enum
-from typing import Any, Final, Self
+from typing import Any, Final, NamedTuple, Self
 
 import orjson
 from blake3 import blake3
@@ -163,6 +163,18 @@ class OutboundRequest:
         return f"{self.asked.principal.instance}/{self.request_id}"
 
 
+class Hold(NamedTuple):
+    """The right of one process to perform an action.
+
+    The number alone could by now be that of another action: a database may use it again.
+    """
+
+    number: int
+    instance: str
+    request_id: str
+    epoch: int
+
+
 @dataclass(frozen=True, slots=True)
 class OutboxRow:
     """An action that this process holds; times in milliseconds."""
@@ -194,6 +206,11 @@ class OutboxRow:
     def key(self) -> tuple[str, str]:
         """Its instance and request id."""
         return self.asked.principal.instance, self.request.request_id
+
+    @property
+    def hold(self) -> Hold:
+        """By what this process holds it."""
+        return Hold(self.number, *self.key, self.epoch)
 
     @property
     def idempotency_key(self) -> str:
@@ -516,15 +533,14 @@ def mark_unwritten(connection: Connection, instance: str, request_id: str, now: 
     connection.execute(_UNWRITTEN, {"of": instance, "id": request_id, "moment": now})
 
 
-def renew(
-    connection: Connection, holder: str, held: Sequence[tuple[int, int]], held_ms: int
-) -> list[int]:
-    """Hold on to actions, given as number and epoch; the numbers of those that are still held."""
+def renew(connection: Connection, holder: str, held: Sequence[Hold], held_ms: int) -> set[Hold]:
+    """Hold on to actions; those that are still held."""
     until = database_now(connection) + held_ms
-    known = tuple_(outbox.c.number, outbox.c.epoch).in_(list(held)[:_MOST])
+    columns = (outbox.c.number, outbox.c.instance, outbox.c.request_id, outbox.c.epoch)
+    known = tuple_(*columns).in_(list(held)[:_MOST])
     changed = update(outbox).where(known, outbox.c.holder == holder, is_waiting)
-    query = changed.values(held_until=until).returning(outbox.c.number)
-    return list(connection.execute(query).scalars())
+    query = changed.values(held_until=until).returning(*columns)
+    return {Hold(*row) for row in connection.execute(query)}
 
 
 def due_lanes(connection: Connection, now: int) -> list[Lane]:
@@ -688,7 +704,6 @@ def _replace_edit(
 
 
 def _is_held(connection: Connection, row: OutboxRow) -> bool:
-    # The number alone could by now be that of another action: a database may use it again.
     is_this = (outbox.c.instance == row.key[0]) & (outbox.c.request_id == row.key[1])
     query = select(outbox.c.epoch).where(outbox.c.number == row.number, is_this, is_waiting)
     return connection.execute(query.with_for_update()).scalar() == row.epoch
