@@ -32,9 +32,6 @@ from accord.relay.connector.links import LinkReply
 from accord.relay.connector.manage import Control
 from accord.relay.connector.platform import (
     Fence,
-    FoundCapability,
-    InboundEvent,
-    InboundKind,
     Platform,
     PlatformContext,
     PlatformState,
@@ -66,6 +63,7 @@ from accord.relay.connector.socket import SocketSession, SocketState
 from accord.relay.connector.store import METADATA, RELAY, Principal
 from accord.relay.connector.vault import Box, Capability, Keyring, Vault
 from accord.relay.connector.wake import Waker
+from accord.relay.rules.messages import FoundCapability, InboundEvent, InboundKind
 
 __all__ = [
     "INBOUND",

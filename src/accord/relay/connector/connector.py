@@ -41,7 +41,6 @@ from accord.relay.connector.parked import ParkedEvents
 from accord.relay.connector.parked_store import ParkedBacklog
 from accord.relay.connector.platform import (
     Fence,
-    InboundEvent,
     Platform,
     PlatformStatus,
     PlatformWithPauses,
@@ -62,6 +61,7 @@ from accord.relay.connector.vault import Keyring
 from accord.relay.errors import Code, RelayError
 from accord.relay.rules.actions import Action, Result
 from accord.relay.rules.connection import REPLACED, RESTARTING, UNAUTHORIZED, CloseReason
+from accord.relay.rules.messages import InboundEvent
 from accord.storage import Store, StoreError
 from accord.telemetry.metrics import family, histogram
 

@@ -27,23 +27,16 @@ from accord.relay.connector.gate_facts import (
     VisibilityCache,
 )
 from accord.relay.connector.links import LinkReply
-from accord.relay.connector.platform import InboundEvent, InboundKind
 from accord.relay.connector.pseudonyms import StoreSecret
 from accord.relay.connector.settings import ControlSettings
-from accord.relay.connector.store import (
-    ControlChange,
-    Principal,
-    Storage,
-    chat_profiles,
-    instances,
-)
+from accord.relay.connector.store import ControlChange, Principal, Storage, chat_profiles, instances
 from accord.relay.connector.vault import Keyring, Vault
 from accord.relay.connector.wake import Waker
 from accord.relay.errors import Code, RelayError
 from accord.relay.rules.gate import Facts, GateEvent
 from accord.relay.rules.links import BURNED, LinkCommand, find_link_codes, read_link_request
 from accord.relay.rules.members import is_name
-from accord.relay.rules.messages import SessionRules
+from accord.relay.rules.messages import InboundEvent, InboundKind, SessionRules
 from accord.storage import StoreError
 from accord.web.limits import RateLimiter
 from accord.web.outgoing import Resolver, resolve

@@ -22,7 +22,7 @@ from accord.relay.connector.context import DeliveryContext
 from accord.relay.connector.limits import KeyedLock
 from accord.relay.connector.links import LinkReply
 from accord.relay.connector.parked import DECISIONS, ParkedEvents, record_id
-from accord.relay.connector.platform import Fence, InboundEvent, InboundKind
+from accord.relay.connector.platform import Fence
 from accord.relay.connector.pseudonyms import Pseudonyms
 from accord.relay.connector.queue import (
     INBOUND,
@@ -46,16 +46,15 @@ from accord.relay.rules.decision_records import (
     to_record,
     with_aliases,
 )
-from accord.relay.rules.gate import (
-    Decision,
-    Facts,
-    GateEvent,
-    GateOutcome,
-    PlatformAccount,
-    decide,
-)
+from accord.relay.rules.gate import Decision, Facts, GateEvent, GateOutcome, PlatformAccount, decide
 from accord.relay.rules.links import LinkCommand, read_link_request
-from accord.relay.rules.messages import SessionRules, interaction_sources, lookup_keys
+from accord.relay.rules.messages import (
+    InboundEvent,
+    InboundKind,
+    SessionRules,
+    interaction_sources,
+    lookup_keys,
+)
 from accord.relay.rules.verdicts import GATE_RULES, NO_CANDIDATE, GateVerdict, Layer
 from accord.storage import JournalRecord, verify
 from accord.telemetry import tracing

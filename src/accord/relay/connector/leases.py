@@ -19,7 +19,6 @@ from accord.relay.connector.context import DeliveryContext
 from accord.relay.connector.ingest import Ingest
 from accord.relay.connector.platform import (
     Fence,
-    InboundEvent,
     Platform,
     PlatformState,
     PlatformStatus,
@@ -28,6 +27,7 @@ from accord.relay.connector.platform import (
 from accord.relay.connector.queue import lease_lost
 from accord.relay.connector.store import SharedWork, database_now, leases, resume_state
 from accord.relay.errors import Code, RelayError
+from accord.relay.rules.messages import InboundEvent
 from accord.relay.rules.shards import Shard, choose_shards
 from accord.storage import StoreError
 

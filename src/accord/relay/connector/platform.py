@@ -15,55 +15,11 @@ from pydantic import SecretStr
 from accord.relay.errors import RelayError
 from accord.relay.rules.actions import Action, Result
 from accord.relay.rules.frames import Descriptor
-from accord.relay.rules.messages import MessageEvent, PassthroughForward
+from accord.relay.rules.messages import InboundEvent
 from accord.relay.rules.shards import Shard
 
 if TYPE_CHECKING:
     from starlette.routing import BaseRoute
-
-
-class InboundKind(Enum):
-    """What was received."""
-
-    MESSAGE = "inbound"
-    PASSTHROUGH = "passthrough"
-    INTERRUPT = "interrupt"
-
-
-@dataclass(frozen=True, slots=True)
-class FoundCapability:
-    """A capability that a payload carried: it goes to the vault and nowhere else."""
-
-    # The platform's name, a dot, and the platform's own term, such as `discord.interaction_token`.
-    # A follow-up names the kind, and by it the platform.
-    kind: str
-    value: SecretStr
-    # The provider's own expiry, in milliseconds since the epoch.
-    expires_at: int
-
-
-@dataclass(frozen=True, slots=True)
-class InboundEvent:
-    """Something that a platform received, normalised and free of capabilities."""
-
-    platform: str
-    # The bot that saw it; it says nothing about the tenant.
-    bot_id: str
-    # The platform's own id, by which a repeated event is recognised.
-    event_id: str
-    # What a gateway will get; for a passthrough, the message that it amounts to.
-    event: MessageEvent
-    kind: InboundKind = InboundKind.MESSAGE
-    # The request of a passthrough; else None.
-    forward: PassthroughForward | None = None
-    # Whether a bot or webhook wrote it. It is never on the wire.
-    author_is_bot: bool = False
-    # Whether it mentions the bot or replies to it.
-    addressed: bool = False
-    # The discriminator of a webhook: its path or subdomain.
-    route_key: str | None = None
-    # The capabilities that it carried.
-    found: tuple[FoundCapability, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)

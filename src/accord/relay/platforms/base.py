@@ -19,13 +19,13 @@ from starlette.responses import JSONResponse, Response
 from starlette.routing import Route
 
 from accord.kernel import canonical
-from accord.relay.connector.platform import InboundEvent, InboundKind, PlatformContext
+from accord.relay.connector.platform import PlatformContext
 from accord.relay.errors import Code, RelayError
 from accord.relay.platforms.settings import DEFAULT_LIMITS, PlatformLimits
 from accord.relay.rules.actions import Outcome, Result
 from accord.relay.rules.connection import backoff
 from accord.relay.rules.members import Payload, bad
-from accord.relay.rules.messages import is_stop
+from accord.relay.rules.messages import InboundEvent
 from accord.storage import StoreError
 from accord.web import bodies, responses
 from accord.web.bodies import BodyError, BodyLimits
@@ -162,11 +162,6 @@ def skip_invalid(platform: str, event_id: str) -> Iterator[None]:
             event_id=event_id[:80],
             reason=error.what,
         )
-
-
-def inbound_kind(text: str) -> InboundKind:
-    """Whether a text is a message, or asks to stop the running turn."""
-    return InboundKind.INTERRUPT if is_stop(text) else InboundKind.MESSAGE
 
 
 async def watch_service(

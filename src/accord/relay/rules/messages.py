@@ -1,4 +1,4 @@
-"""Messages and forwarded platform requests: their wire forms, their sources and session keys.
+"""Messages and forwarded requests: as platforms give them, on the wire, and their session keys.
 
 There are two dialects of session keys. `hermes` is what existing gateways compute: without the
 scope, and with `relay` for platforms unknown to them. `scoped` adds the scope and escapes every
@@ -11,12 +11,16 @@ import re
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass, replace
 from enum import Enum
-from typing import Any, Final, Literal, Self, get_args
+from typing import TYPE_CHECKING, Any, Final, Literal, Self, get_args
 
 from accord.kernel import canonical
 from accord.relay.errors import RelayError
 from accord.relay.rules import members
 from accord.relay.rules.members import bad
+
+if TYPE_CHECKING:
+    # Gateways import this module, and need no pydantic.
+    from pydantic import SecretStr
 
 GENERIC_PLATFORM: Final = "relay"
 """The platform of a source that names none."""
@@ -525,3 +529,52 @@ def stop_message(event: MessageEvent) -> MessageEvent | None:
 def is_stop(text: str) -> bool:
     """Whether a message asks to end the running turn."""
     return text.strip().lower() == STOP
+
+
+class InboundKind(Enum):
+    """What was received."""
+
+    MESSAGE = "inbound"
+    PASSTHROUGH = "passthrough"
+    INTERRUPT = "interrupt"
+
+
+@dataclass(frozen=True, slots=True)
+class FoundCapability:
+    """A capability that a payload carried: it goes to the vault and nowhere else."""
+
+    # The platform's name, a dot, and the platform's own term, such as `discord.interaction_token`.
+    # A follow-up names the kind, and by it the platform.
+    kind: str
+    value: "SecretStr"
+    # The provider's own expiry, in milliseconds since the epoch.
+    expires_at: int
+
+
+@dataclass(frozen=True, slots=True)
+class InboundEvent:
+    """Something that a platform received, normalised and free of capabilities."""
+
+    platform: str
+    # The bot that saw it; it says nothing about the tenant.
+    bot_id: str
+    # The platform's own id, by which a repeated event is recognised.
+    event_id: str
+    # What a gateway will get; for a passthrough, the message that it amounts to.
+    event: MessageEvent
+    kind: InboundKind = InboundKind.MESSAGE
+    # The request of a passthrough; else None.
+    forward: PassthroughForward | None = None
+    # Whether a bot or webhook wrote it. It is never on the wire.
+    author_is_bot: bool = False
+    # Whether it mentions the bot or replies to it.
+    addressed: bool = False
+    # The discriminator of a webhook: its path or subdomain.
+    route_key: str | None = None
+    # The capabilities that it carried.
+    found: tuple[FoundCapability, ...] = ()
+
+
+def inbound_kind(text: str) -> InboundKind:
+    """Whether a text is a message, or asks to stop the running turn."""
+    return InboundKind.INTERRUPT if is_stop(text) else InboundKind.MESSAGE

@@ -15,17 +15,19 @@ from nacl.signing import VerifyKey
 from pydantic import SecretStr
 
 from accord.kernel import canonical
-from accord.relay.connector.platform import FoundCapability, InboundEvent, InboundKind
-from accord.relay.platforms.base import inbound_kind
 from accord.relay.platforms.discord.rules.permissions import THREADS, DiscordChat, is_snowflake
 from accord.relay.platforms.discord.sender import TOKEN_KIND, is_token
 from accord.relay.platforms.settings import DEFAULT_LIMITS
 from accord.relay.rules.members import Payload, bad
 from accord.relay.rules.messages import (
+    FoundCapability,
+    InboundEvent,
+    InboundKind,
     MessageEvent,
     MessageType,
     PassthroughForward,
     SessionSource,
+    inbound_kind,
     interaction_event,
 )
 

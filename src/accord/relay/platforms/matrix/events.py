@@ -13,9 +13,9 @@ from urllib.parse import quote
 
 import structlog
 
-from accord.relay.connector.platform import InboundEvent, PlatformContext
+from accord.relay.connector.platform import PlatformContext
 from accord.relay.errors import Code, RelayError
-from accord.relay.platforms.base import PERMANENT, inbound_kind
+from accord.relay.platforms.base import PERMANENT
 from accord.relay.platforms.matrix.api import CLIENT, Homeserver, Rooms, room_path
 from accord.relay.platforms.matrix.rules import (
     CHILD,
@@ -32,7 +32,13 @@ from accord.relay.platforms.matrix.rules import (
 )
 from accord.relay.platforms.settings import MatrixSettings
 from accord.relay.rules.members import Payload
-from accord.relay.rules.messages import MessageEvent, MessageType, SessionSource
+from accord.relay.rules.messages import (
+    InboundEvent,
+    MessageEvent,
+    MessageType,
+    SessionSource,
+    inbound_kind,
+)
 
 PLATFORM: Final = "matrix"
 MESSAGE: Final = "m.room.message"

@@ -20,16 +20,10 @@ from starlette.responses import Response
 from starlette.routing import BaseRoute
 
 from accord.kernel.clock import Clock
-from accord.relay.connector.platform import InboundEvent, PlatformContext
+from accord.relay.connector.platform import PlatformContext
 from accord.relay.errors import Code, RelayError
 from accord.relay.platforms import base
-from accord.relay.platforms.base import (
-    HttpService,
-    ServiceResponse,
-    inbound_kind,
-    json_object,
-    plain_text,
-)
+from accord.relay.platforms.base import HttpService, ServiceResponse, json_object, plain_text
 from accord.relay.platforms.settings import (
     DEFAULT_LIMITS,
     PlatformLimits,
@@ -40,7 +34,13 @@ from accord.relay.platforms.sms.rules import Fields, is_signed, is_signed_json, 
 from accord.relay.rules.actions import Action, Edit, FollowUp, GetChatInfo, Result, Send, Typing
 from accord.relay.rules.frames import Descriptor
 from accord.relay.rules.members import Payload, bad
-from accord.relay.rules.messages import MessageEvent, MessageType, SessionSource
+from accord.relay.rules.messages import (
+    InboundEvent,
+    MessageEvent,
+    MessageType,
+    SessionSource,
+    inbound_kind,
+)
 
 PLATFORM: Final = "sms"
 _MOST_FIELDS: Final = 200

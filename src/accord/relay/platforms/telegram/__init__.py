@@ -4,18 +4,14 @@ Private chats, groups, forums with their topics, and channels. `open_telegram` o
 """
 
 from accord.relay.platforms.settings import TelegramSettings
-from accord.relay.platforms.telegram.api import (
+from accord.relay.platforms.telegram.edge import (
     BotApi,
+    Poller,
+    RecentTopics,
     RetryingApi,
     TelegramResponse,
-)
-from accord.relay.platforms.telegram.edge import Poller, WebhookEdge
-from accord.relay.platforms.telegram.events import (
-    UPDATE_KINDS,
-    RecentTopics,
     UpdateHandler,
-    stale_chat,
-    update_inbound,
+    WebhookEdge,
 )
 from accord.relay.platforms.telegram.platform import (
     DESCRIPTOR,
@@ -23,7 +19,14 @@ from accord.relay.platforms.telegram.platform import (
     TelegramSender,
     open_telegram,
 )
-from accord.relay.platforms.telegram.rules import BotUser, escape_markdown, render_markdown
+from accord.relay.platforms.telegram.rules import (
+    UPDATE_KINDS,
+    BotUser,
+    escape_markdown,
+    render_markdown,
+    stale_chat,
+    update_inbound,
+)
 
 __all__ = [
     "DESCRIPTOR",

@@ -1,19 +1,24 @@
-"""How updates arrive: by long polling, or by webhook.
+"""The border to Telegram: the Bot API, and how updates arrive, by long polling or by webhook.
 
-Telegram deletes the updates before an offset once it is asked with it, so the offset moves after
-everything before is stored. A webhook is answered with 200 after its update is stored; after
-anything else Telegram sends it again.
+The token is put into the URL below everything that logs or raises. Telegram deletes the updates
+before an offset once it is asked with it, so the offset moves after everything before is stored. A
+webhook is answered with 200 after its update is stored; after anything else Telegram sends it
+again. An update that is malformed or can never be stored is skipped and its kind logged.
 """
 
 import asyncio
 import hashlib
 import hmac
+import json
 from collections import defaultdict
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any, Final
+from typing import Any, Final, TypeVar
 
+import httpx
+import orjson
 import structlog
+from cachetools import LRUCache
 from pydantic import SecretStr
 from starlette.requests import Request
 from starlette.responses import JSONResponse, Response
@@ -23,18 +28,292 @@ from accord.kernel.clock import Clock
 from accord.kernel.errors import AccordError
 from accord.relay.connector.platform import PlatformContext
 from accord.relay.errors import Code, RelayError
-from accord.relay.platforms.base import read_body, webhook_route
-from accord.relay.platforms.settings import PlatformLimits
-from accord.relay.platforms.telegram.api import RetryingApi, decode_json
-from accord.relay.platforms.telegram.events import UPDATE_KINDS, UpdateHandler, chat_of, update_id
+from accord.relay.platforms.base import (
+    HttpService,
+    RewritingTransport,
+    open_client,
+    read_body,
+    retry_delay,
+    skip_invalid,
+    status_outcome,
+    timeouts,
+    webhook_route,
+)
+from accord.relay.platforms.settings import PlatformLimits, TelegramSettings
+from accord.relay.platforms.telegram.rules import (
+    PLATFORM,
+    UPDATE_KINDS,
+    BotUser,
+    chat_of,
+    stale_chat,
+    update_id,
+    update_inbound,
+    update_kind,
+)
+from accord.relay.rules.actions import Outcome
 from accord.relay.rules.members import bad, payload
+from accord.relay.rules.messages import InboundEvent, SessionSource
 
+_MAX_DESCRIPTION: Final = 200
+_MOST_WAIT: Final = 86_400
+_ELSEWHERE: Final = "stop what else uses this token, or give it a token of its own"
+_MOST_TOPICS: Final = 10_000
 # After a week without news Telegram numbers updates anew, and an old offset might hide them.
 _OFFSET_MS: Final = 6 * 86_400_000
 # Between two requests, if Telegram answers at once with nothing that moves the offset.
 _LEAST_SECONDS: Final = 0.5
 _HEADER: Final = "x-telegram-bot-api-secret-token"
 _log = structlog.stdlib.get_logger(__name__)
+
+T = TypeVar("T")
+
+
+@dataclass(frozen=True, slots=True)
+class TelegramResponse:
+    """What Telegram answered."""
+
+    ok: bool
+    result: Any = None  # what was asked for, where `ok`; its form is not checked
+    code: int = 200  # Telegram's error code, else the HTTP status
+    description: str = ""  # Telegram's own words about an error
+    retry_after: int | None = None  # seconds to wait, where it is a rate limit
+    is_unreadable: bool = False  # whether it is a success that cannot be read
+
+    @property
+    def is_refusal(self) -> bool:
+        """Whether Telegram refuses the token; it answers 404 where it never was one."""
+        return self.code in (401, 404) and bool(self.description)
+
+    @property
+    def outcome(self) -> Outcome | None:
+        """What is known of a call that failed."""
+        if self.ok:
+            return None
+        if self.retry_after is not None:
+            return Outcome.RETRYABLE
+        return Outcome.UNKNOWN if self.is_unreadable else status_outcome(self.code)
+
+    @property
+    def trouble(self) -> str:
+        """What is wrong, as a clause."""
+        if self.retry_after is not None:
+            return f"Telegram is asked too often: retry after {self.retry_after} seconds"
+        if self.code >= 500 or not self.description:
+            return f"Telegram failed with {self.code}"
+        return f"Telegram refused it: {self.description}"
+
+
+class BotApi:
+    """The Bot API with one bot's token; raises RelayError if the URL is malformed."""
+
+    def __init__(
+        self, settings: TelegramSettings, token: SecretStr, limits: PlatformLimits
+    ) -> None:
+        try:
+            base = httpx.URL(settings.api_url.rstrip("/"))
+        except httpx.InvalidURL:
+            base = httpx.URL()
+        if not base.host or not 0 < (base.port or 443) < 65536:
+            raise bad("this is no URL", where="relay.telegram.api_url", mend="correct it")
+
+        def with_token(request: httpx.Request) -> httpx.URL:
+            before, _, method = request.url.path.rpartition("/")
+            path = f"{before}/bot{token.get_secret_value()}/{method}"
+            return request.url.copy_with(path=path)
+
+        self.limits = limits
+        client = open_client(limits, base_url=base, transport=RewritingTransport(with_token))
+        self._service = HttpService("Telegram", client, limits)
+
+    async def close(self) -> None:
+        """Close its connections."""
+        await self._service.client.aclose()
+
+    async def call(
+        self, method: str, parameters: Mapping[str, Any] | None = None, *, patience: float = 0.0
+    ) -> TelegramResponse:
+        """Call a method.
+
+        Args:
+            patience: How many seconds more than usual the answer may take.
+
+        Raises:
+            RelayError: Nothing was sent: Telegram cannot be reached, or `parameters` are no JSON.
+            TimeoutError: There was no answer, so the outcome is unknown.
+        """
+        try:
+            body = orjson.dumps(parameters or {})
+        except orjson.JSONEncodeError:
+            raise bad("this cannot be written as JSON") from None
+        reply = await self._service.send(
+            "POST",
+            f"/{method}",
+            more_seconds=patience,
+            content=body,
+            headers={"content-type": "application/json"},
+            timeout=timeouts(self.limits, patience),
+        )
+        return _read_answer(reply.status, reply.body)
+
+
+def decode_json(raw: bytes) -> Any:
+    """Decode JSON; half a surrogate pair in one message must not hold up the others."""
+    try:
+        return orjson.loads(raw)
+    except orjson.JSONDecodeError:
+        pass
+    try:
+        return json.loads(raw)
+    except RecursionError:
+        raise ValueError("nested too deeply") from None
+
+
+def _read_answer(status: int, raw: bytes) -> TelegramResponse:
+    try:
+        given = decode_json(raw)
+    except ValueError:
+        given = None
+    if not isinstance(given, dict) or (status < 300 and not isinstance(given.get("ok"), bool)):
+        failed_with = status if status >= 400 else 502
+        return TelegramResponse(False, code=failed_with, is_unreadable=status < 300)
+    if given.get("ok") is True and status < 300:
+        return TelegramResponse(True, given.get("result"))
+    code, description = given.get("error_code"), given.get("description")
+    more = given.get("parameters")
+    wait = more.get("retry_after") if isinstance(more, dict) else None
+    if status == 429 and type(wait) is not int:
+        wait = 1
+    return TelegramResponse(
+        False,
+        code=code if type(code) is int and 400 <= code < 600 else max(status, 400),
+        description=description[:_MAX_DESCRIPTION] if isinstance(description, str) else "",
+        retry_after=min(max(wait, 1), _MOST_WAIT) if type(wait) is int else None,
+    )
+
+
+class RetryingApi:
+    """Calls of one listener, repeated until Telegram answers; the connector is told of trouble."""
+
+    def __init__(self, api: BotApi, context: PlatformContext) -> None:
+        self._api = api
+        self._context = context
+        self._failures = 0
+        self._is_ready = False
+
+    async def ask(
+        self,
+        method: str,
+        parameters: Mapping[str, Any] | None,
+        read: Callable[[Any], T],
+        *,
+        patience: float = 0.0,
+    ) -> T:
+        """Call a method until `read` accepts an answer; raises if the token is refused."""
+        while True:
+            wait: float | None = None
+            try:
+                answer = await self._api.call(method, parameters, patience=patience)
+                if answer.ok:
+                    result = read(answer.result)
+                    self._failures = 0
+                    return result
+                trouble, wait = _trouble(answer), answer.retry_after
+            except TimeoutError as error:
+                trouble = RelayError(Code.UNAVAILABLE, str(error))
+            except RelayError as error:
+                if error.code is Code.UNAUTHORIZED:
+                    raise
+                trouble = error
+            self.troubled(trouble)
+            await asyncio.sleep(wait or retry_delay(self._failures, self._api.limits))
+            self._failures += 1
+
+    def troubled(self, error: RelayError) -> None:
+        """Report trouble to the connector."""
+        self._is_ready = False
+        self._context.troubled(error)
+
+    def ready(self) -> None:
+        """Report to the connector that Telegram answers, if it does not know yet."""
+        if not self._is_ready:
+            self._is_ready = True
+            self._context.ready()
+
+
+def token_refused() -> RelayError:
+    """The error for a token that Telegram refuses."""
+    return RelayError(
+        Code.UNAUTHORIZED,
+        "Telegram refuses the bot's token",
+        where="relay.telegram.token",
+        mend="get a new one from BotFather with /token and set it",
+    )
+
+
+def read_bot_user(value: Any, bot_id: int) -> BotUser:
+    """The bot's user in an answer of `getMe`; raises RelayError if there is none."""
+    name = value.get("username") if isinstance(value, dict) else None
+    if not isinstance(name, str) or not name.isascii() or not 0 < len(name) <= 64:
+        raise RelayError(Code.UNAVAILABLE, "Telegram does not say who the bot is")
+    return BotUser(bot_id, name)
+
+
+def _trouble(answer: TelegramResponse) -> RelayError:
+    if answer.is_refusal:
+        raise token_refused()
+    mend = _ELSEWHERE if answer.code == 409 else None
+    code = Code.RATE_LIMITED if answer.retry_after else Code.UNAVAILABLE
+    return RelayError(code, answer.trouble, mend=mend)
+
+
+class RecentTopics:
+    """The topics of the latest messages."""
+
+    def __init__(self) -> None:
+        self._known: LRUCache[tuple[str, str], str] = LRUCache(_MOST_TOPICS)
+
+    def remember(self, source: SessionSource) -> None:
+        """Remember the topic of a message."""
+        for message_id in (source.message_id or "", ""):
+            place = (source.chat_id, message_id)
+            self._known.pop(place, None)
+            if source.thread_id:
+                self._known[place] = source.thread_id
+
+    def of_message(self, chat_id: str, message_id: str | None) -> str | None:
+        """The topic of a message."""
+        return self._known.get((chat_id, message_id)) if message_id else None
+
+    def latest(self, chat_id: str) -> str | None:
+        """The topic of the latest message in a chat."""
+        return self._known.get((chat_id, ""))
+
+
+@dataclass(frozen=True, slots=True)
+class UpdateHandler:
+    """Passes updates on to the connector."""
+
+    me: BotUser
+    topics: RecentTopics
+
+    async def receive(self, update: Any, context: PlatformContext) -> None:
+        """Ingest an update; returns when it is stored, or raises so that it is sent again."""
+        with skip_invalid(PLATFORM, f"{update_id(update)} {update_kind(update)}"):
+            inbound = self._read(update, context)
+            if inbound is None:
+                _log.debug("an update is skipped", kind=update_kind(update))
+                return
+            self.topics.remember(inbound.event.source)
+            await context.ingest(inbound)
+
+    def _read(self, update: Any, context: PlatformContext) -> InboundEvent | None:
+        if not isinstance(update, dict):
+            return None
+        if stale_chat(update):
+            # Chats have no scope, so everything known of this platform may be stale.
+            context.visibility_changed()
+            return None
+        return update_inbound(update, self.me)
 
 
 @dataclass(slots=True)

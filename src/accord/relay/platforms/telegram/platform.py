@@ -25,17 +25,24 @@ from accord.relay.platforms.settings import (
     TelegramSettings,
     resolve_secret,
 )
-from accord.relay.platforms.telegram.api import BotApi, RetryingApi, TelegramResponse, read_bot_user
-from accord.relay.platforms.telegram.edge import Poller, WebhookEdge
-from accord.relay.platforms.telegram.events import (
+from accord.relay.platforms.telegram.edge import (
+    BotApi,
+    Poller,
+    RecentTopics,
+    RetryingApi,
+    TelegramResponse,
+    UpdateHandler,
+    WebhookEdge,
+    read_bot_user,
+)
+from accord.relay.platforms.telegram.rules import (
     GENERAL_TOPIC,
     PLATFORM,
-    RecentTopics,
-    UpdateHandler,
+    BotUser,
     chat_name,
     chat_type,
+    render_markdown,
 )
-from accord.relay.platforms.telegram.rules import BotUser, render_markdown
 from accord.relay.rules.actions import (
     Action,
     Edit,

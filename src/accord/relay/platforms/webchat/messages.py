@@ -14,9 +14,9 @@ from sqlalchemy import Connection, Row, bindparam, func, insert, select, update
 
 from accord.kernel.identifiers import UlidSource
 from accord.relay.connector.limits import KeyedLock
-from accord.relay.connector.platform import InboundEvent, PlatformContext
+from accord.relay.connector.platform import PlatformContext
 from accord.relay.errors import Code, RelayError
-from accord.relay.platforms.base import inbound_kind, skip_invalid
+from accord.relay.platforms.base import skip_invalid
 from accord.relay.platforms.settings import WebChatSettings
 from accord.relay.platforms.webchat import feed
 from accord.relay.platforms.webchat.accounts import Account
@@ -42,7 +42,7 @@ from accord.relay.platforms.webchat.rules import (
 )
 from accord.relay.platforms.webchat.tables import accounts, chats, members, messages, spaces
 from accord.relay.rules.members import bad
-from accord.relay.rules.messages import MessageEvent, SessionSource
+from accord.relay.rules.messages import InboundEvent, MessageEvent, SessionSource, inbound_kind
 
 _replies = messages.alias("replies")
 _threads = chats.alias("threads")

@@ -24,10 +24,10 @@ from starlette.routing import BaseRoute
 from accord.kernel import canonical
 from accord.kernel.clock import Clock
 from accord.kernel.schema import compile_schema
-from accord.relay.connector.platform import InboundEvent, PlatformContext
+from accord.relay.connector.platform import PlatformContext
 from accord.relay.errors import Code, RelayError
 from accord.relay.platforms import base
-from accord.relay.platforms.base import HttpService, ServiceResponse, inbound_kind, plain_text
+from accord.relay.platforms.base import HttpService, ServiceResponse, plain_text
 from accord.relay.platforms.settings import (
     DEFAULT_LIMITS,
     PlatformLimits,
@@ -38,7 +38,13 @@ from accord.relay.platforms.webhook.rules import WebhookKeys, read_keys
 from accord.relay.rules.actions import Action, Edit, FollowUp, GetChatInfo, Result, Send, Typing
 from accord.relay.rules.frames import Descriptor
 from accord.relay.rules.members import Payload, bad
-from accord.relay.rules.messages import MessageEvent, MessageType, SessionSource
+from accord.relay.rules.messages import (
+    InboundEvent,
+    MessageEvent,
+    MessageType,
+    SessionSource,
+    inbound_kind,
+)
 from accord.web.outgoing import guarded_client, url_allowed
 
 PLATFORM: Final = "webhook"

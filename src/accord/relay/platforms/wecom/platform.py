@@ -18,10 +18,10 @@ from starlette.responses import Response
 from starlette.routing import BaseRoute
 
 from accord.kernel.clock import Clock
-from accord.relay.connector.platform import InboundEvent, PlatformContext
+from accord.relay.connector.platform import PlatformContext
 from accord.relay.errors import Code, RelayError
 from accord.relay.platforms import base
-from accord.relay.platforms.base import HttpService, ServiceResponse, inbound_kind, plain_text
+from accord.relay.platforms.base import HttpService, ServiceResponse, plain_text
 from accord.relay.platforms.settings import (
     DEFAULT_LIMITS,
     PlatformLimits,
@@ -41,7 +41,13 @@ from accord.relay.rules.actions import (
 )
 from accord.relay.rules.frames import Descriptor
 from accord.relay.rules.members import bad
-from accord.relay.rules.messages import MessageEvent, MessageType, SessionSource
+from accord.relay.rules.messages import (
+    InboundEvent,
+    MessageEvent,
+    MessageType,
+    SessionSource,
+    inbound_kind,
+)
 
 PLATFORM: Final = "wecom"
 Fields = Mapping[str, str]
