@@ -37,7 +37,6 @@ for name, value in {
 
 hypothesis.settings.register_profile("accord", deadline=None, print_blob=True, max_examples=40)
 hypothesis.settings.register_profile("long", deadline=None, print_blob=True, max_examples=300)
-hypothesis.settings.load_profile("long" if "--long" in sys.argv else "accord")
 
 DEAR = {"spark": 0, "bare": 0, "synapse": 1}
 """Fixtures that take long to start, and the number of the worker that has all their tests."""
@@ -124,6 +123,8 @@ def dealt(items: Sequence[pytest.Item], workers: int) -> list[pytest.Item]:
 
 
 def pytest_configure(config: pytest.Config) -> None:
+    # By the option and not by `sys.argv`, which workers of xdist do not share.
+    hypothesis.settings.load_profile("long" if config.getoption("--long") else "accord")
     config.stash[skips] = []
     config.pluginmanager.register(_Skips(config))
 

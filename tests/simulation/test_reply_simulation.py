@@ -9,7 +9,6 @@ seed; `ACCORD_SIMULATION_SEED=17` runs one, `--long` runs 10,000.
 import asyncio
 import os
 import random
-import sys
 from collections import Counter
 from typing import Any
 
@@ -36,8 +35,7 @@ from accord.testing import VirtualClock, run_virtual
 pytestmark = pytest.mark.slow
 
 ONE = os.environ.get("ACCORD_SIMULATION_SEED")
-COUNT = int(os.environ.get("ACCORD_SIMULATION_SEEDS", "10000" if "--long" in sys.argv else "500"))
-SEEDS = [int(ONE)] if ONE else range(COUNT)
+COUNT = os.environ.get("ACCORD_SIMULATION_SEEDS")
 EVENTS = 6
 LIMITS = DeliveryLimits(
     deliveries=10_000,
@@ -283,7 +281,12 @@ async def _run(delivery: Delivery) -> None:
         await asyncio.Event().wait()
 
 
-@pytest.mark.parametrize("seed", SEEDS)
+def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
+    """Choose the seeds."""
+    count = int(COUNT or (10_000 if metafunc.config.getoption("--long") else 500))
+    metafunc.parametrize("seed", [int(ONE)] if ONE else range(count))
+
+
 def test_every_reply_is_sent_once_or_its_outcome_is_told(seed: int) -> None:
     clock = VirtualClock()
 

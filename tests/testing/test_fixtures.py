@@ -35,6 +35,16 @@ def test_long_tests_run_when_asked_for(tmp_path: Path) -> None:
     assert _summary(tmp_path, "--long").startswith("2 passed in")
 
 
+@pytest.mark.slow
+def test_workers_know_of_long_variants() -> None:
+    file = Path(__file__).parents[1] / "simulation" / "test_reply_simulation.py"
+    arguments = ["-q", "-p", "no:cacheprovider", "--long", "-n", "1", "-k", "told[9999]"]
+    with python_child("-m", "pytest", *arguments, str(file)) as child:
+        assert child.wait() == 0
+        *_, last = child.kill()
+    assert last.startswith("1 passed")
+
+
 @pytest.mark.parametrize("module", ["accord.testing", "accord.testing.fixtures"])
 def test_importing_it_needs_nothing_of_the_dev_extra(module: str) -> None:
     code = f"""
