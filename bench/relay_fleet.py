@@ -26,15 +26,8 @@ from websockets.asyncio.client import ClientConnection, connect
 
 from accord.kernel import tokens
 from accord.kernel.clock import SystemClock
-from accord.relay.connector import (
-    RELAY,
-    Connector,
-    InboundEvent,
-    Keyring,
-    RelayBus,
-    open_connector,
-)
-from accord.relay.connector.store import buffer
+from accord.relay.connector import RELAY, Connector, InboundEvent, Keyring, RelayBus, open_connector
+from accord.relay.connector.tables import buffer
 from accord.relay.rules import MessageEvent, SessionRules, SessionSource
 from accord.station import listener
 from accord.storage import open_store

@@ -28,8 +28,8 @@ from accord.relay.connector import (
     FoundCapability,
     Keyring,
     LocalBus,
+    tables,
 )
-from accord.relay.connector import store as tables
 from accord.relay.errors import Code, RelayError
 from accord.relay.rules import LineReader, PrincipalPolicy
 from accord.storage import Store, open_store

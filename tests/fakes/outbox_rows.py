@@ -4,7 +4,7 @@ from typing import Any
 
 from sqlalchemy import Connection, insert
 
-from accord.relay.connector.store import outbox, requests
+from accord.relay.connector.tables import outbox, requests
 
 
 def add_action(connection: Connection, request_id: str, **changed: Any) -> None:

@@ -9,8 +9,7 @@ from pathlib import Path
 import pytest
 
 from accord.kernel.clock import SystemClock
-from accord.relay.connector import RELAY, Keyring, open_connector
-from accord.relay.connector import store as tables
+from accord.relay.connector import RELAY, Keyring, open_connector, tables
 from accord.relay.rules import PrincipalPolicy
 from accord.storage import open_store
 from accord.testing.processes import python_child

@@ -26,8 +26,7 @@ from accord.community.scheduler import MOST_PEERS, SyncCounters, node_metrics
 from accord.kernel.identifiers import UlidSource
 from accord.pipeline.folder import Layout
 from accord.pipeline.runs import versions
-from accord.relay.connector import RELAY, DeliveryContext, QueueBacklog, apply_retention
-from accord.relay.connector import store as tables
+from accord.relay.connector import RELAY, DeliveryContext, QueueBacklog, apply_retention, tables
 from accord.station import load
 from accord.station.pipeline import PipelinePlane
 from accord.storage import open_store

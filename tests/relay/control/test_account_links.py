@@ -6,8 +6,7 @@ from typing import Any
 
 import pytest
 
-from accord.relay.connector import Control, Directory
-from accord.relay.connector import store as tables
+from accord.relay.connector import Control, Directory, tables
 from accord.relay.errors import RelayError
 from accord.relay.rules import DmDefault, PlatformAccount, TenantAccount
 

@@ -5,8 +5,7 @@ from typing import Any
 import pytest
 from pydantic import SecretStr
 
-from accord.relay.connector import Capability, Housekeeping, Principal, vault
-from accord.relay.connector import store as tables
+from accord.relay.connector import Capability, Housekeeping, Principal, tables, vault
 from accord.relay.errors import RelayError
 from accord.relay.rules import SessionRules
 

@@ -17,8 +17,7 @@ from cryptography.hazmat.primitives.asymmetric import rsa
 from starlette.applications import Starlette
 
 from accord.kernel import tokens
-from accord.relay.connector import ControlRoutes, ManagedTokens, PublicKey
-from accord.relay.connector import store as tables
+from accord.relay.connector import ControlRoutes, ManagedTokens, PublicKey, tables
 from accord.relay.rules import RelevancePolicy
 from accord.storage import StoreError
 

@@ -5,7 +5,7 @@ from typing import Any
 
 import pytest
 
-from accord.relay.connector import store as tables
+from accord.relay.connector import tables
 from accord.relay.errors import Code, RelayError
 
 

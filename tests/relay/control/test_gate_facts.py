@@ -12,8 +12,8 @@ from accord.relay.connector import (
     Directory,
     InboundEvent,
     VisibilityCache,
+    tables,
 )
-from accord.relay.connector import store as tables
 from accord.relay.rules import (
     Facts,
     GateEvent,

@@ -5,8 +5,7 @@ from alembic.autogenerate import compare_metadata
 from alembic.migration import MigrationContext
 from sqlalchemy import Connection, MetaData
 
-from accord.relay.connector import RELAY
-from accord.relay.connector import store as tables
+from accord.relay.connector import RELAY, tables
 from accord.storage import open_store
 
 

@@ -15,8 +15,8 @@ from accord.relay.connector import (
     Directory,
     Housekeeping,
     LocalBus,
+    tables,
 )
-from accord.relay.connector import store as tables
 from accord.relay.errors import Code, RelayError
 from accord.relay.rules import RelevancePolicy
 

@@ -21,8 +21,8 @@ from accord.relay.connector import (
     Directory,
     FoundCapability,
     LocalBus,
+    tables,
 )
-from accord.relay.connector import store as tables
 from accord.relay.rules import Action, Outcome, Result
 
 CLOCK = SystemClock()

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from accord.relay.connector import store as tables
+from accord.relay.connector import tables
 from accord.relay.errors import Code, RelayError
 from accord.relay.rules import (
     DmDefault,

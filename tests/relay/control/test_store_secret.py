@@ -5,8 +5,7 @@ from typing import Any
 
 import pytest
 
-from accord.relay.connector import Keyring, StoreSecret
-from accord.relay.connector import store as tables
+from accord.relay.connector import Keyring, StoreSecret, tables
 from accord.relay.errors import RelayError
 
 

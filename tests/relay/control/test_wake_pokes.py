@@ -8,8 +8,7 @@ from typing import Any
 
 import pytest
 
-from accord.relay.connector import ControlSettings, Waker
-from accord.relay.connector import store as tables
+from accord.relay.connector import ControlSettings, Waker, tables
 from accord.web.outgoing import Address, OutgoingPolicy
 
 BOTH = pytest.mark.parametrize("engine", ["sqlite", "postgres"])

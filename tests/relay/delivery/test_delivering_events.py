@@ -6,8 +6,7 @@ from typing import Any
 import pytest
 from sqlalchemy import func, select
 
-from accord.relay.connector import DeliveryLimits, InboundKind, apply_retention
-from accord.relay.connector import store as tables
+from accord.relay.connector import DeliveryLimits, InboundKind, apply_retention, tables
 from accord.relay.rules import REPLACED, PassthroughForward
 
 FORWARD = PassthroughForward("memory", "bot", "POST", "/hook", (("a", "b"),), b"\xff\x00body")

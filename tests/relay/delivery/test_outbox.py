@@ -11,7 +11,7 @@ from tests.fakes.platform import MemoryChat, MemoryPlatform
 
 from accord.kernel.clock import SystemClock
 from accord.relay.connector import DeliveryLimits
-from accord.relay.connector.store import outbox
+from accord.relay.connector.tables import outbox
 from accord.relay.rules import Action, Outcome, Result
 
 LIMITS = DeliveryLimits(

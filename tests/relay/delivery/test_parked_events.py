@@ -23,8 +23,8 @@ from accord.relay.connector import (
     InboundKind,
     Keyring,
     LocalBus,
+    tables,
 )
-from accord.relay.connector import store as tables
 from accord.relay.rules import (
     ChannelGrant,
     PolicyKey,

@@ -13,8 +13,7 @@ from sqlalchemy import select
 from accord.pipeline.exporter import ExportSource, export
 from accord.pipeline.landing import Landing, read_records
 from accord.pipeline.rules import STREAMS, redact
-from accord.relay.connector import METADATA, DeliveryLimits, apply_retention
-from accord.relay.connector import store as tables
+from accord.relay.connector import METADATA, DeliveryLimits, apply_retention, tables
 from accord.relay.connector.outbox_store import action_bytes
 from accord.relay.connector.retention import EXPORTED_STREAMS, OWN_STREAMS
 from accord.relay.rules import Facts, OpenKey, OpenPlace, Send, decide, from_record

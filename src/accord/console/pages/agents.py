@@ -24,7 +24,7 @@ from accord.relay.connector.manage import Control
 from accord.relay.connector.outbox_store import backlog as outbox_backlog
 from accord.relay.connector.platform import Platform, PlatformState, PlatformWithNames
 from accord.relay.connector.registry import EnrolmentToken, InstanceRecord, list_tokens
-from accord.relay.connector.store import buffer, queues
+from accord.relay.connector.tables import buffer, queues
 from accord.relay.platforms.webchat import Admin, Invite, PendingInvite, User
 from accord.relay.rules.verdicts import GateVerdict
 from accord.storage import journal

@@ -60,7 +60,8 @@ from accord.relay.connector.registry import (
 from accord.relay.connector.retention import Housekeeping, QueueBacklog, apply_retention
 from accord.relay.connector.settings import ControlSettings, DeliveryLimits
 from accord.relay.connector.socket import SocketSession, SocketState
-from accord.relay.connector.store import METADATA, RELAY, Principal
+from accord.relay.connector.store import Principal
+from accord.relay.connector.tables import METADATA, RELAY
 from accord.relay.connector.vault import Box, Capability, Keyring, Vault
 from accord.relay.connector.wake import Waker
 from accord.relay.rules.messages import FoundCapability, InboundEvent, InboundKind

@@ -22,10 +22,9 @@ from accord.relay.connector.store import (
     CommittedChange,
     ControlChange,
     Storage,
-    change_head,
-    changes,
     write_journal,
 )
+from accord.relay.connector.tables import change_head, changes
 from accord.relay.errors import Code, RelayError
 from accord.storage import JournalRecord
 

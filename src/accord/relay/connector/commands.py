@@ -17,7 +17,8 @@ from sqlalchemy.dialects import postgresql, sqlite
 from accord.relay.connector.bus import BusHint, RelayBus, Topic
 from accord.relay.connector.context import DeliveryContext
 from accord.relay.connector.platform import Platform, PlatformWithCommands
-from accord.relay.connector.store import command_offers, on_outbox
+from accord.relay.connector.store import on_outbox
+from accord.relay.connector.tables import command_offers
 from accord.storage import StoreError
 
 _MOST_BYTES: Final = 64 * 1024

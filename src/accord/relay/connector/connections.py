@@ -32,14 +32,8 @@ from accord.relay.connector.queue import (
     read_buffer_id,
 )
 from accord.relay.connector.socket import SocketSession, SocketState, SocketTransport
-from accord.relay.connector.store import (
-    Principal,
-    buffer,
-    chats,
-    is_queue_empty,
-    on_queue,
-    queues,
-)
+from accord.relay.connector.store import Principal, is_queue_empty, on_queue
+from accord.relay.connector.tables import buffer, chats, queues
 from accord.relay.errors import RelayError
 from accord.relay.rules.connection import REPLACED
 from accord.relay.rules.frames import (

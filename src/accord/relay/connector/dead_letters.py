@@ -26,13 +26,8 @@ from accord.relay.connector import parked_store
 from accord.relay.connector.context import DeliveryContext
 from accord.relay.connector.parked_store import ParkedRow
 from accord.relay.connector.queue import DELIVERIES, RowState, SocketClaim, ranges, read_queues
-from accord.relay.connector.store import (
-    buffer,
-    dead_letter_rows,
-    queues,
-    write_journal,
-    write_note,
-)
+from accord.relay.connector.store import write_journal, write_note
+from accord.relay.connector.tables import buffer, dead_letter_rows, queues
 from accord.storage import JournalRecord
 
 _MOVED = (

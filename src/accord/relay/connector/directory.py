@@ -29,7 +29,8 @@ from accord.relay.connector.gate_facts import (
 from accord.relay.connector.links import LinkReply
 from accord.relay.connector.pseudonyms import StoreSecret
 from accord.relay.connector.settings import ControlSettings
-from accord.relay.connector.store import ControlChange, Principal, Storage, chat_profiles, instances
+from accord.relay.connector.store import ControlChange, Principal, Storage
+from accord.relay.connector.tables import chat_profiles, instances
 from accord.relay.connector.vault import Keyring, Vault
 from accord.relay.connector.wake import Waker
 from accord.relay.errors import Code, RelayError

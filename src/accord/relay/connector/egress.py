@@ -12,7 +12,8 @@ from sqlalchemy import Connection, bindparam, select
 
 from accord.relay.connector.context import DeliveryContext
 from accord.relay.connector.platform import Platform
-from accord.relay.connector.store import Principal, chat_authors, chats, messages
+from accord.relay.connector.store import Principal
+from accord.relay.connector.tables import chat_authors, chats, messages
 from accord.relay.rules.actions import Action, Edit, FollowUp, Send
 from accord.relay.rules.egress import EgressCapability, EgressChat, EgressFacts, may_send
 from accord.relay.rules.gate import GateEvent

@@ -18,10 +18,9 @@ from accord.kernel import canonical
 from accord.kernel.clock import Clock
 from accord.relay.connector import registry
 from accord.relay.connector.links import LinkReply
-from accord.relay.connector.store import (
-    CommittedChange,
-    Entity,
-    Storage,
+from accord.relay.connector.store import CommittedChange, Entity, Storage, read_since
+from accord.relay.connector.store import Principal as Caller
+from accord.relay.connector.tables import (
     bindings,
     chat_profiles,
     dm_defaults,
@@ -33,12 +32,10 @@ from accord.relay.connector.store import (
     link_talks,
     open_places,
     principals,
-    read_since,
     relevance,
     routes,
     shared_places,
 )
-from accord.relay.connector.store import Principal as Caller
 from accord.relay.connector.vault import Box, Keyring
 from accord.relay.connector.wake import Waker
 from accord.relay.rules import gate

@@ -34,7 +34,7 @@ from accord.relay.connector.queue import (
     SeenChat,
     seen_chat,
 )
-from accord.relay.connector.store import METADATA, buffer, dead_letter_rows, parked, receipts
+from accord.relay.connector.tables import METADATA, buffer, dead_letter_rows, parked, receipts
 from accord.relay.connector.unlinked import UnlinkedCount
 from accord.relay.connector.vault import Capability
 from accord.relay.errors import Code, RelayError

@@ -25,7 +25,8 @@ from accord.relay.connector.platform import (
     PlatformWithShards,
 )
 from accord.relay.connector.queue import lease_lost
-from accord.relay.connector.store import SharedWork, database_now, leases, resume_state
+from accord.relay.connector.store import SharedWork, database_now
+from accord.relay.connector.tables import leases, resume_state
 from accord.relay.errors import Code, RelayError
 from accord.relay.rules.messages import InboundEvent
 from accord.relay.rules.shards import Shard, choose_shards

@@ -12,14 +12,8 @@ from sqlalchemy import delete, insert, select
 
 from accord.relay.connector import policies, registry
 from accord.relay.connector.settings import ControlSettings
-from accord.relay.connector.store import (
-    ControlChange,
-    bindings,
-    is_user,
-    link_codes,
-    link_pending,
-    link_talks,
-)
+from accord.relay.connector.store import ControlChange, is_user
+from accord.relay.connector.tables import bindings, link_codes, link_pending, link_talks
 from accord.relay.connector.vault import Keyring
 from accord.relay.rules.links import LinkEffect, LinkFacts, LinkRequest, decide_link
 

@@ -13,7 +13,8 @@ from typing import Final
 
 from sqlalchemy import Connection, delete, insert, select, update
 
-from accord.relay.connector.store import ControlChange, operator_tokens
+from accord.relay.connector.store import ControlChange
+from accord.relay.connector.tables import operator_tokens
 from accord.relay.errors import Code, RelayError
 
 _PREFIX: Final = "operator"

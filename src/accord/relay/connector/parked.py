@@ -37,7 +37,8 @@ from accord.relay.connector.queue import (
     seen_chat,
     store_chats,
 )
-from accord.relay.connector.store import buffer, on_queue, queues, write_journal
+from accord.relay.connector.store import on_queue, write_journal
+from accord.relay.connector.tables import buffer, queues
 from accord.relay.errors import RelayError
 from accord.relay.rules.decision_records import DecidedAgain, read_event, to_record
 from accord.relay.rules.gate import decide

@@ -10,7 +10,7 @@ from typing import Any, Final, NamedTuple
 
 from sqlalchemy import Connection, bindparam, delete, func, insert, select, update
 
-from accord.relay.connector.store import dead_letter_rows, parked
+from accord.relay.connector.tables import dead_letter_rows, parked
 from accord.storage import is_one_of
 
 

@@ -12,13 +12,11 @@ from typing import Any, Final
 from sqlalchemy import ColumnElement, Connection, Table, delete, exists, insert, select, update
 
 from accord.kernel import canonical
-from accord.relay.connector.store import (
-    ControlChange,
-    Principal,
+from accord.relay.connector.store import ControlChange, Principal, is_user
+from accord.relay.connector.tables import (
     bindings,
     dm_defaults,
     grants,
-    is_user,
     open_places,
     principals,
     relevance,

@@ -14,7 +14,8 @@ from sqlalchemy import Connection, select
 from sqlalchemy.dialects import postgresql, sqlite
 
 from accord.kernel import canonical
-from accord.relay.connector.store import Storage, store_secrets
+from accord.relay.connector.store import Storage
+from accord.relay.connector.tables import store_secrets
 from accord.relay.connector.vault import Box, Keyring
 
 _NAME: Final = "pseudonyms"

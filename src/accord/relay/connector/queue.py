@@ -25,17 +25,8 @@ from accord.relay.connector import parked_store
 from accord.relay.connector.context import DeliveryContext
 from accord.relay.connector.parked_store import ParkedRow, ParkedSession, ParkedState
 from accord.relay.connector.platform import Fence
-from accord.relay.connector.store import (
-    QueueLock,
-    SharedWork,
-    buffer,
-    chat_authors,
-    chats,
-    leases,
-    queues,
-    receipts,
-    write_journal,
-)
+from accord.relay.connector.store import QueueLock, SharedWork, write_journal
+from accord.relay.connector.tables import buffer, chat_authors, chats, leases, queues, receipts
 from accord.relay.connector.unlinked import UnlinkedCount, count
 from accord.relay.connector.vault import Capability, Vault
 from accord.relay.errors import Code, RelayError

@@ -25,8 +25,8 @@ from sqlalchemy import (
 from accord.kernel import canonical
 from accord.kernel.confusables import skeleton
 from accord.relay.connector import policies
-from accord.relay.connector.store import (
-    ControlChange,
+from accord.relay.connector.store import ControlChange
+from accord.relay.connector.tables import (
     bindings,
     chat_profiles,
     dm_defaults,

@@ -21,10 +21,8 @@ from accord.relay.connector.ingest import INBOUND_STREAM
 from accord.relay.connector.outbox_store import OUTBOUND_STREAM
 from accord.relay.connector.parked import DECISIONS
 from accord.relay.connector.queue import DELIVERIES
-from accord.relay.connector.store import (
-    CONTROL_STREAM,
-    ControlChange,
-    SharedWork,
+from accord.relay.connector.store import CONTROL_STREAM, ControlChange, SharedWork
+from accord.relay.connector.tables import (
     buffer,
     chat_authors,
     chats,

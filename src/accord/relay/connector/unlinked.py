@@ -13,7 +13,7 @@ from sqlalchemy import Connection, RowMapping, delete
 from sqlalchemy.dialects import postgresql, sqlite
 
 from accord.kernel.identifiers import UlidSource
-from accord.relay.connector.store import unlinked_counts
+from accord.relay.connector.tables import unlinked_counts
 from accord.relay.rules.gate import Decision
 from accord.storage import JournalRecord, journal
 

@@ -40,10 +40,8 @@ from accord.kernel import canonical
 from accord.kernel.clock import Clock
 from accord.kernel.files import sync_folder, write_private
 from accord.kernel.identifiers import UlidSource
-from accord.relay.connector.store import (
-    ControlChange,
-    Principal,
-    Storage,
+from accord.relay.connector.store import ControlChange, Principal, Storage
+from accord.relay.connector.tables import (
     bindings,
     gateway_secrets,
     grants,

@@ -15,7 +15,8 @@ from sqlalchemy import Connection, select, update
 
 from accord.kernel.clock import Clock
 from accord.relay.connector.settings import ControlSettings
-from accord.relay.connector.store import Storage, instances, is_queue_empty, tenants
+from accord.relay.connector.store import Storage, is_queue_empty
+from accord.relay.connector.tables import instances, tenants
 from accord.storage import StoreError
 from accord.web.outgoing import OutgoingError, Resolver, guarded_client, resolve
 
