@@ -1,4 +1,7 @@
-"""`python -m bench [PART ...] [--json]`: run the benchmarks and print every figure."""
+"""`python -m bench [PART ...] [--json]`: run the benchmarks and print every figure.
+
+`python -m bench walks [--files]` counts instead what one thing passes through.
+"""
 
 import argparse
 import dataclasses
@@ -7,6 +10,7 @@ import json
 import platform
 from collections.abc import Iterator
 
+from bench import walks
 from bench.figure import Figure
 
 PARTS = (
@@ -50,7 +54,11 @@ def main() -> None:
     )
     parser.add_argument("parts", nargs="*", metavar="PART", help=f"one of {', '.join(PARTS)}")
     parser.add_argument("--json", action="store_true", help="one JSON object a line")
+    parser.add_argument("--files", action="store_true", help="name the files of `walks`")
     arguments = parser.parse_args()
+    if arguments.parts == ["walks"]:
+        walks.show(files=arguments.files)
+        return
     if unknown := set(arguments.parts) - set(PARTS):
         parser.error(f"no part {min(unknown)!r}; there are {', '.join(PARTS)}")
     for part in arguments.parts or PARTS:
