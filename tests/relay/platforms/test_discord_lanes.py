@@ -9,7 +9,7 @@ from tests.fakes.platform import KeptContext
 from tests.relay.platforms.discord_bots import identifies, opened, resumes
 
 from accord.relay.connector import InboundEvent
-from accord.relay.connector.limits import KeyedLock
+from accord.relay.connector.store import KeyedLock
 from accord.relay.errors import Code, RelayError
 from accord.relay.platforms.discord.edge import DispatchLanes
 from accord.relay.platforms.discord.gateway import Dispatch

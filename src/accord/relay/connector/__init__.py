@@ -23,8 +23,7 @@ from accord.relay.connector.bus import (
 )
 from accord.relay.connector.connections import ConnectionHub
 from accord.relay.connector.connector import Connector, Delivery, collect_metrics, open_connector
-from accord.relay.connector.context import DeliveryContext
-from accord.relay.connector.directory import Directory
+from accord.relay.connector.directory import DeliveryContext, Directory
 from accord.relay.connector.gate_facts import BotPermissions, Revocations, VisibilityCache
 from accord.relay.connector.http import ControlRoutes
 from accord.relay.connector.ingest import explain_event, latest_events
@@ -39,7 +38,6 @@ from accord.relay.connector.platform import (
     PlatformWithNames,
     PlatformWithShards,
 )
-from accord.relay.connector.pseudonyms import Pseudonyms, StoreSecret
 from accord.relay.connector.queue import (
     INBOUND,
     PASSTHROUGH,
@@ -62,7 +60,7 @@ from accord.relay.connector.settings import ControlSettings, DeliveryLimits
 from accord.relay.connector.socket import SocketSession, SocketState
 from accord.relay.connector.store import Principal
 from accord.relay.connector.tables import METADATA, RELAY
-from accord.relay.connector.vault import Box, Capability, Keyring, Vault
+from accord.relay.connector.vault import Box, Capability, Keyring, Pseudonyms, StoreSecret, Vault
 from accord.relay.connector.wake import Waker
 from accord.relay.rules.messages import FoundCapability, InboundEvent, InboundKind
 

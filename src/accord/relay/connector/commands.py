@@ -15,7 +15,7 @@ from sqlalchemy import Connection, delete, select
 from sqlalchemy.dialects import postgresql, sqlite
 
 from accord.relay.connector.bus import BusHint, RelayBus, Topic
-from accord.relay.connector.context import DeliveryContext
+from accord.relay.connector.directory import DeliveryContext
 from accord.relay.connector.platform import Platform, PlatformWithCommands
 from accord.relay.connector.store import on_outbox
 from accord.relay.connector.tables import command_offers

@@ -19,9 +19,8 @@ from accord.kernel import canonical
 from accord.relay.connector import dead_letters
 from accord.relay.connector.bus import BusHint, RelayBus, Topic
 from accord.relay.connector.commands import CommandMenus
-from accord.relay.connector.context import DeliveryContext
 from accord.relay.connector.dead_letters import DeadLetterCause
-from accord.relay.connector.limits import TokenBucket
+from accord.relay.connector.directory import DeliveryContext
 from accord.relay.connector.outbox import ConnectorOutbox, not_now
 from accord.relay.connector.platform import PlatformWithCommands
 from accord.relay.connector.queue import (
@@ -31,7 +30,7 @@ from accord.relay.connector.queue import (
     QueueWriter,
     read_buffer_id,
 )
-from accord.relay.connector.socket import SocketSession, SocketState, SocketTransport
+from accord.relay.connector.socket import SocketSession, SocketState, SocketTransport, TokenBucket
 from accord.relay.connector.store import Principal, is_queue_empty, on_queue
 from accord.relay.connector.tables import buffer, chats, queues
 from accord.relay.errors import RelayError

@@ -27,9 +27,8 @@ from accord.relay.connector.admin import OperatorRoutes
 from accord.relay.connector.authentication import ManagedTokens, close_reason, load_managed_keys
 from accord.relay.connector.bus import BusHint, LocalBus, RelayBus, Topic
 from accord.relay.connector.connections import TRY_LATER, ConnectionHub, SocketConnection
-from accord.relay.connector.context import DeliveryContext
 from accord.relay.connector.dead_letters import DeadLetter, DeadLetterCause
-from accord.relay.connector.directory import Directory
+from accord.relay.connector.directory import DeliveryContext, Directory
 from accord.relay.connector.gate_facts import BotPermissions
 from accord.relay.connector.http import ControlRoutes
 from accord.relay.connector.ingest import Explanation, Ingest, explain_event

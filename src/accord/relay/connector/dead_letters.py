@@ -23,7 +23,7 @@ from sqlalchemy import (
 )
 
 from accord.relay.connector import parked_store
-from accord.relay.connector.context import DeliveryContext
+from accord.relay.connector.directory import DeliveryContext
 from accord.relay.connector.parked_store import ParkedRow
 from accord.relay.connector.queue import DELIVERIES, RowState, SocketClaim, ranges, read_queues
 from accord.relay.connector.store import write_journal, write_note

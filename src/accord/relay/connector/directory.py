@@ -1,24 +1,27 @@
 """The directory: what delivery asks about gateways, bindings, routes and policies.
 
-It answers from memory wherever possible; `revocations` tells who was revoked.
+It answers from memory wherever possible; `revocations` tells who was revoked. A control change
+(`ChangeLog`) locks the row of `change_head`, records what it touched so that the caches of every
+process drop exactly that, and writes a note without secrets to the journal `relay.control`.
 """
 
 import asyncio
 from collections import Counter
 from collections.abc import Callable, Collection, Mapping
-from dataclasses import replace
+from dataclasses import dataclass, field, replace
 from functools import lru_cache
-from typing import Final
+from typing import Final, TypeVar
 
 import structlog
-from sqlalchemy import Connection, delete, insert, select, update
+from sqlalchemy import Connection, bindparam, delete, insert, select, update
+from sqlalchemy.exc import IntegrityError
 
 from accord.kernel import canonical
 from accord.kernel.clock import Clock
+from accord.kernel.identifiers import UlidSource
 from accord.relay.connector import gate_facts, links, parked_store, registry, vault
 from accord.relay.connector.authentication import Authentication, ManagedTokens
-from accord.relay.connector.bus import LocalBus, RelayBus
-from accord.relay.connector.changes import ChangeLog
+from accord.relay.connector.bus import BusHint, LocalBus, RelayBus, Topic
 from accord.relay.connector.gate_facts import (
     Cache,
     FactLookup,
@@ -27,22 +30,110 @@ from accord.relay.connector.gate_facts import (
     VisibilityCache,
 )
 from accord.relay.connector.links import LinkReply
-from accord.relay.connector.pseudonyms import StoreSecret
-from accord.relay.connector.settings import ControlSettings
-from accord.relay.connector.store import ControlChange, Principal, Storage
-from accord.relay.connector.tables import chat_profiles, instances
-from accord.relay.connector.vault import Keyring, Vault
+from accord.relay.connector.platform import Platform
+from accord.relay.connector.settings import ControlSettings, DeliveryLimits
+from accord.relay.connector.store import (
+    CONNECTOR,
+    CONTROL_STREAM,
+    KEPT,
+    CommittedChange,
+    ControlChange,
+    Principal,
+    Storage,
+    write_journal,
+)
+from accord.relay.connector.tables import change_head, changes, chat_profiles, instances
+from accord.relay.connector.vault import Keyring, StoreSecret, Vault
 from accord.relay.connector.wake import Waker
 from accord.relay.errors import Code, RelayError
 from accord.relay.rules.gate import Facts, GateEvent
 from accord.relay.rules.links import BURNED, LinkCommand, find_link_codes, read_link_request
 from accord.relay.rules.members import is_name
-from accord.relay.rules.messages import InboundEvent, InboundKind, SessionRules
-from accord.storage import StoreError
+from accord.relay.rules.messages import GENERIC_PLATFORM, InboundEvent, InboundKind, SessionRules
+from accord.storage import JournalRecord, StoreError
+from accord.telemetry.metrics import Durations
 from accord.web.limits import RateLimiter
 from accord.web.outgoing import Resolver, resolve
 
 _log: Final = structlog.stdlib.get_logger(__name__)
+
+T = TypeVar("T")
+
+_HOLD = select(change_head.c.version).with_for_update()
+_TOUCH = insert(changes)
+_ADVANCE = update(change_head).values(version=bindparam("to"))
+_FORGET = delete(changes).where(changes.c.version <= bindparam("end"))
+
+
+class ChangeLog:
+    """Makes changes; the cache drops what they touched, and the bus tells the other processes."""
+
+    def __init__(self, store: Storage, clock: Clock, cache: Cache, bus: RelayBus) -> None:
+        self._store = store
+        self._clock = clock
+        self._ids = UlidSource(clock)
+        self._cache = cache
+        self._bus = bus
+
+    async def change(self, work: Callable[[ControlChange], T], *, by: str = CONNECTOR) -> T:
+        """Make a change and return its result after the commit; the journal records `by`.
+
+        The work may be run again, so it modifies only its `ControlChange`. A refusal rolls back
+        this change alone, not others in the same transaction.
+
+        Raises:
+            RelayError: The work refused, or the database's constraints did.
+            StoreError: The database failed.
+        """
+        now, note_id = int(self._clock.now() * 1000), self._ids.new()
+
+        def unit(connection: Connection) -> tuple[T, CommittedChange | None] | RelayError:
+            change = ControlChange(connection, now, by)
+            version: int = connection.execute(_HOLD).scalar_one()
+            try:
+                with connection.begin_nested():
+                    result = work(change)
+            except RelayError as refusal:
+                return refusal
+            except IntegrityError:
+                return RelayError(Code.CONFLICT, "another change has taken this meanwhile")
+            return result, _record(change, version, note_id)
+
+        outcome = await self._store.write(unit)
+        if isinstance(outcome, RelayError):
+            raise outcome
+        result, changed = outcome
+        if changed is not None:
+            self._cache.apply(changed)
+            self._bus.publish(BusHint(Topic.CHANGED, ""))
+        return result
+
+    async def read(self, work: Callable[[Connection], T]) -> T:
+        """Read without changing anything."""
+        return await self._store.read(work)
+
+
+def _record(change: ControlChange, version: int, note_id: str) -> CommittedChange | None:
+    if change.notes:
+        body = change.notes[0] if len(change.notes) == 1 else {"actions": change.notes}
+        text = canonical.encode(body).decode()
+        write_journal(
+            change.connection,
+            [JournalRecord(CONTROL_STREAM, note_id, change.now, "connector", text)],
+        )
+    entities = tuple(dict.fromkeys(change.entities))
+    if not entities:
+        return None
+    last = version + len(entities)
+    rows = [
+        {"version": version + place, "entity": canonical.encode(list(entity)).decode()}
+        for place, entity in enumerate(entities, 1)
+    ]
+    change.connection.execute(_TOUCH, rows)
+    change.connection.execute(_ADVANCE, {"to": last})
+    if last > KEPT:
+        change.connection.execute(_FORGET, {"end": last - KEPT})
+    return CommittedChange(entities, version + 1, last)
 
 
 class Directory:
@@ -354,3 +445,44 @@ def _read_session_rules(written: str | None, dialect: str) -> SessionRules:
     """The stored rules of an instance; few differ, and each event asks for some."""
     rules = SessionRules.from_dict({} if written is None else canonical.decode(written))
     return replace(rules, dialect="scoped" if dialect == "scoped" else "hermes")
+
+
+@dataclass(frozen=True, slots=True)
+class DeliveryContext:
+    """Store, directory, platforms, limits and counters of one process."""
+
+    store: Storage
+    directory: Directory
+    clock: Clock
+    ids: UlidSource
+    # The name of this process in leases and in the journal; no two that run share one.
+    name: str
+    limits: DeliveryLimits = field(default_factory=DeliveryLimits)
+    # Platforms on which agents may mention everybody.
+    mass_mentions: frozenset[str] = frozenset()
+    # By name and bot id; it may grow while the process runs.
+    platforms: dict[tuple[str, str], Platform] = field(default_factory=dict)
+    counts: Counter[str] = field(default_factory=Counter)
+    # From a platform's call to the commit.
+    ingest_seconds: Durations = field(default_factory=Durations)
+    # From the commit of a row to its acknowledgement.
+    delivery_seconds: Durations = field(default_factory=Durations)
+
+    def now(self) -> int:
+        """Milliseconds since the epoch."""
+        return int(self.clock.now() * 1000)
+
+    def find_platform(self, name: str, bot_id: str) -> Platform | None:
+        """The platform that a gateway means by a name and a bot id, which may be left open."""
+        if found := self.platforms.get((name, bot_id)):
+            return found
+        # A gateway that fronts one bot need not know its id, nor even the platform's name.
+        others = [each for each in self.platforms.values() if name in (each.name, GENERIC_PLATFORM)]
+        return others[0] if len(others) == 1 else None
+
+    def fronted(self, name: str, bot_id: str) -> list[Platform]:
+        """The platforms that a hello means: every one for the generic platform without a bot."""
+        if name == GENERIC_PLATFORM and not bot_id:
+            return list(self.platforms.values())
+        found = self.find_platform(name, bot_id)
+        return [] if found is None else [found]

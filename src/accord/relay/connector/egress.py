@@ -10,7 +10,7 @@ from dataclasses import dataclass, field, replace
 from pydantic import SecretStr
 from sqlalchemy import Connection, bindparam, select
 
-from accord.relay.connector.context import DeliveryContext
+from accord.relay.connector.directory import DeliveryContext
 from accord.relay.connector.platform import Platform
 from accord.relay.connector.store import Principal
 from accord.relay.connector.tables import chat_authors, chats, messages

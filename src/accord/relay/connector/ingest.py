@@ -18,12 +18,10 @@ from sqlalchemy import Connection, Row, RowMapping, bindparam, select, tuple_
 
 from accord.kernel.identifiers import Trace, is_ulid, milliseconds
 from accord.relay.connector.connections import ConnectionHub
-from accord.relay.connector.context import DeliveryContext
-from accord.relay.connector.limits import KeyedLock
+from accord.relay.connector.directory import DeliveryContext
 from accord.relay.connector.links import LinkReply
 from accord.relay.connector.parked import DECISIONS, ParkedEvents, record_id
 from accord.relay.connector.platform import Fence
-from accord.relay.connector.pseudonyms import Pseudonyms
 from accord.relay.connector.queue import (
     INBOUND,
     PASSTHROUGH,
@@ -34,9 +32,10 @@ from accord.relay.connector.queue import (
     SeenChat,
     seen_chat,
 )
+from accord.relay.connector.store import KeyedLock
 from accord.relay.connector.tables import METADATA, buffer, dead_letter_rows, parked, receipts
 from accord.relay.connector.unlinked import UnlinkedCount
-from accord.relay.connector.vault import Capability
+from accord.relay.connector.vault import Capability, Pseudonyms
 from accord.relay.errors import Code, RelayError
 from accord.relay.rules.actions import Send
 from accord.relay.rules.decision_records import (

@@ -15,7 +15,7 @@ from sqlalchemy.dialects import postgresql, sqlite
 
 from accord.kernel.errors import AccordError
 from accord.relay.connector.bus import BusHint, Topic
-from accord.relay.connector.context import DeliveryContext
+from accord.relay.connector.directory import DeliveryContext
 from accord.relay.connector.ingest import Ingest
 from accord.relay.connector.platform import (
     Fence,

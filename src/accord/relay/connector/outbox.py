@@ -19,9 +19,8 @@ from sqlalchemy.exc import IntegrityError
 
 from accord.kernel.errors import AccordError
 from accord.relay.connector import outbox_store
-from accord.relay.connector.context import DeliveryContext
+from accord.relay.connector.directory import DeliveryContext
 from accord.relay.connector.egress import AskedAction, EgressGate, EgressJudgement
-from accord.relay.connector.limits import KeyedLock, TokenBucket
 from accord.relay.connector.outbox_store import (
     Admission,
     Hold,
@@ -33,7 +32,8 @@ from accord.relay.connector.outbox_store import (
     OutboxRow,
 )
 from accord.relay.connector.platform import Platform, PlatformWithWindow
-from accord.relay.connector.store import Principal, QueueLock, SharedWork, on_outbox
+from accord.relay.connector.socket import TokenBucket
+from accord.relay.connector.store import KeyedLock, Principal, QueueLock, SharedWork, on_outbox
 from accord.relay.rules.actions import (
     Action,
     BadAction,

@@ -30,11 +30,11 @@ from sqlalchemy.dialects import postgresql, sqlite
 
 from accord.kernel import identifiers
 from accord.kernel.identifiers import Trace
-from accord.relay.connector.context import DeliveryContext
+from accord.relay.connector.directory import DeliveryContext
 from accord.relay.connector.egress import AskedAction
-from accord.relay.connector.pseudonyms import StoreSecret
 from accord.relay.connector.store import Principal, database_now, write_journal, write_note
 from accord.relay.connector.tables import bindings, chats, is_waiting, messages, outbox, requests
+from accord.relay.connector.vault import StoreSecret
 from accord.relay.errors import Code, RelayError
 from accord.relay.rules.actions import (
     Action,

@@ -22,8 +22,7 @@ from sqlalchemy import insert as sql_insert
 
 from accord.relay.connector import parked_store, vault
 from accord.relay.connector.connections import ConnectionHub
-from accord.relay.connector.context import DeliveryContext
-from accord.relay.connector.limits import KeyedLock
+from accord.relay.connector.directory import DeliveryContext
 from accord.relay.connector.parked_store import ParkedBacklog, ParkedRow, ParkedSession
 from accord.relay.connector.queue import (
     DELIVERIES,
@@ -37,7 +36,7 @@ from accord.relay.connector.queue import (
     seen_chat,
     store_chats,
 )
-from accord.relay.connector.store import on_queue, write_journal
+from accord.relay.connector.store import KeyedLock, on_queue, write_journal
 from accord.relay.connector.tables import buffer, queues
 from accord.relay.errors import RelayError
 from accord.relay.rules.decision_records import DecidedAgain, read_event, to_record

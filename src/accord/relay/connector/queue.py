@@ -22,7 +22,7 @@ from sqlalchemy.dialects import postgresql, sqlite
 from sqlalchemy.exc import IntegrityError
 
 from accord.relay.connector import parked_store
-from accord.relay.connector.context import DeliveryContext
+from accord.relay.connector.directory import DeliveryContext
 from accord.relay.connector.parked_store import ParkedRow, ParkedSession, ParkedState
 from accord.relay.connector.platform import Fence
 from accord.relay.connector.store import QueueLock, SharedWork, write_journal
@@ -343,7 +343,8 @@ def write_batch(connection: Connection, batch: Batch, vault: Vault, source: str)
     result.opened = [result.queues[instance] for instance, _ in batch.opens]
     if capabilities := _capabilities(new_events, result):
         vault.bind(connection, capabilities)
-    count(connection, batch.now, [each.counted for each in new_events if each.counted])
+    if counted := [each.counted for each in new_events if each.counted]:
+        count(connection, batch.now, counted)
     records = [record for admission in new_events for record in admission.records]
     if changes:
         body = orjson.dumps(changes).decode()

@@ -14,9 +14,8 @@ import structlog
 from sqlalchemy import Column, Connection, delete, exists, func, or_, select, tuple_
 
 from accord.relay.connector import dead_letters, leases, operators, registry, unlinked
-from accord.relay.connector.context import DeliveryContext
 from accord.relay.connector.dead_letters import DeadLetterCause
-from accord.relay.connector.directory import Directory
+from accord.relay.connector.directory import DeliveryContext, Directory
 from accord.relay.connector.ingest import INBOUND_STREAM
 from accord.relay.connector.outbox_store import OUTBOUND_STREAM
 from accord.relay.connector.parked import DECISIONS

@@ -7,13 +7,16 @@ later one. The state machine reads no socket, no store and no clock.
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from enum import Enum
-from typing import Any, Protocol
+from typing import Any, Final, Protocol
 
 from starlette.types import Receive, Scope, Send
 
+from accord.kernel.clock import Clock
 from accord.relay.connector.queue import INBOUND, BufferRow, QueueState, SocketClaim
 from accord.relay.connector.settings import DeliveryLimits
 from accord.relay.errors import Code, RelayError
+
+_BURST_SECONDS: Final = 10
 
 
 class SocketState(Enum):
@@ -215,6 +218,33 @@ class SocketSession:
             self.dead.append(row.seq)
         else:
             self._ready.append(row)
+
+
+@dataclass(eq=False, repr=False, slots=True)
+class TokenBucket:
+    """A token bucket of `rate` tokens a second that holds ten seconds' worth."""
+
+    clock: Clock
+    rate: float
+    _left: float = field(init=False)
+    _at: float = field(init=False)
+
+    def __post_init__(self) -> None:
+        self._left = self.most
+        self._at = self.clock.monotonic()
+
+    @property
+    def most(self) -> float:
+        """The size of the bucket."""
+        return self.rate * _BURST_SECONDS
+
+    def spend(self, amount: float) -> bool:
+        """Take an amount, also beyond what is left; whether there was enough."""
+        now = self.clock.monotonic()
+        gained = self._left + (now - self._at) * self.rate
+        self._left = min(gained, self.most) - amount
+        self._at = now
+        return self._left >= 0
 
 
 _BEARER = b"bearer "

@@ -4,9 +4,11 @@ On PostgreSQL a unit of work that names what it locks (`SharedWork`) runs beside
 processes; any other runs alone. `ChangeLog` of `directory` makes control changes.
 """
 
-from collections.abc import Callable, Collection, Mapping, Sequence
+import asyncio
+from collections.abc import Callable, Collection, Hashable, Mapping, Sequence
 from dataclasses import dataclass, field
 from enum import IntEnum
+from types import TracebackType
 from typing import Any, Final, Generic, Literal, Protocol, TypeAlias, TypeVar, cast
 
 from sqlalchemy import (
@@ -281,3 +283,63 @@ def is_queue_empty(connection: Connection, instance: str) -> bool:
     """Whether nothing waits for an instance."""
     query = select(buffer.c.seq).where(buffer.c.instance == instance).limit(1)
     return connection.execute(query).first() is None
+
+
+@dataclass(eq=False, repr=False)
+class KeyedLock:
+    """Locks by key."""
+
+    _last: "dict[Hashable, LockTurn]" = field(default_factory=dict)
+
+    def turn(self, key: Hashable) -> "LockTurn":
+        """Queue up for a key now; `async with` acquires and releases it."""
+        turn = LockTurn(self._last, key, self._last.get(key))
+        self._last[key] = turn
+        return turn
+
+
+@dataclass(eq=False, repr=False, slots=True)
+class LockTurn:
+    """One acquisition of a key, waiting or held."""
+
+    _last: "dict[Hashable, LockTurn]"
+    _key: Hashable
+    _before: "LockTurn | None"
+    # Made only when another turn waits for this one.
+    _ended: asyncio.Future[None] | None = None
+    # A turn may be queued up before its predecessor ends, and entered after that.
+    _is_over: bool = False
+
+    async def __aenter__(self) -> None:
+        if self._before is None:
+            return
+        waiting, self._before = self._before.ended(), None
+        try:
+            await asyncio.shield(waiting)
+        except asyncio.CancelledError:
+            # The next in line must still wait for those before this one.
+            waiting.add_done_callback(lambda _: self._end())
+            raise
+
+    async def __aexit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        self._end()
+
+    def ended(self) -> "asyncio.Future[None]":
+        """Done when this turn is over."""
+        if self._ended is None:
+            self._ended = asyncio.get_running_loop().create_future()
+            if self._is_over:
+                self._ended.set_result(None)
+        return self._ended
+
+    def _end(self) -> None:
+        self._is_over = True
+        if self._last.get(self._key) is self:
+            del self._last[self._key]
+        if self._ended is not None and not self._ended.done():
+            self._ended.set_result(None)

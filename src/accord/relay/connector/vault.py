@@ -1,9 +1,13 @@
-"""Secrets at rest: the key file `keys/relay.key`, encryption under its keys, and the vault.
+"""Secrets at rest: the key file `keys/relay.key`, encryption, the vault, and pseudonyms.
 
 The newest key encrypts; older ones decrypt until everything has been encrypted anew, and so does a
 prepared one, which is the next: a line of the file that begins with a plus. Each box is bound to
 its context (table, tenant, instance): moved to another row, it cannot be decrypted. The vault holds
 capabilities found in payloads, which no gateway ever gets.
+
+Pseudonyms are made under a random secret of the store, which the first process that needs it makes
+and the keyring encrypts: who has a copy of the store or of exported segments cannot compare them
+with a list of ids. It never changes, so an account has the same pseudonym everywhere in the store.
 """
 
 import contextlib
@@ -17,6 +21,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Final, Self
 
+from blake3 import blake3
 from nacl.bindings import (
     crypto_aead_xchacha20poly1305_ietf_decrypt,
     crypto_aead_xchacha20poly1305_ietf_encrypt,
@@ -35,6 +40,7 @@ from sqlalchemy import (
     select,
     update,
 )
+from sqlalchemy.dialects import postgresql, sqlite
 
 from accord.kernel import canonical
 from accord.kernel.clock import Clock
@@ -516,3 +522,72 @@ def is_empty(connection: Connection, instance: str, now: int) -> bool:
     return not connection.execute(
         select(exists().where(vault.c.instance == instance, vault.c.expires_at > now))
     ).scalar_one()
+
+
+_PSEUDONYMS: Final = "pseudonyms"
+_SHOWN_DIGITS: Final = 32
+_SECRET = select(store_secrets).where(store_secrets.c.name == _PSEUDONYMS)
+_INSERT_SECRET = {
+    "postgresql": postgresql.insert(store_secrets).on_conflict_do_nothing(),
+    "sqlite": sqlite.insert(store_secrets).on_conflict_do_nothing(),
+}
+
+
+@dataclass(frozen=True, slots=True, repr=False)
+class Pseudonyms:
+    """Stand-ins for ids and contents, the same in all processes of a store."""
+
+    key: bytes
+
+    def person(self, platform: str, user_id: str) -> str:
+        """What stands for an account."""
+        return self._name("person", platform, user_id)
+
+    def chat(self, platform: str, chat_id: str) -> str:
+        """What stands for a chat."""
+        return self._name("chat", platform, chat_id)
+
+    def event(self, platform: str, event_id: str) -> str:
+        """What stands for a platform's id of a message."""
+        return self._name("event", platform, event_id)
+
+    def digest(self, content: bytes) -> str:
+        """A digest by which equal contents are recognised, as 64 hexadecimal digits."""
+        return blake3(b"content:" + content, key=self.key).hexdigest()
+
+    def _name(self, *parts: str) -> str:
+        written = canonical.encode(list(parts))
+        return f"~{blake3(b'name:' + written, key=self.key).hexdigest()[:_SHOWN_DIGITS]}"
+
+
+@dataclass(eq=False, repr=False, slots=True)
+class StoreSecret:
+    """The secret of a store, read once by each process."""
+
+    keyring: Keyring
+    _read: Pseudonyms | None = None
+
+    async def load(self, store: Storage) -> Pseudonyms:
+        """Read it, and make it where it is missing; raises RelayError if it cannot be decrypted."""
+        if self._read is None:
+            # Only what was committed is remembered.
+            self._read = await store.write(self.read)
+        return self._read
+
+    def read(self, connection: Connection) -> Pseudonyms:
+        """The same within a unit of work that writes."""
+        if self._read is not None:
+            return self._read
+        row = connection.execute(_SECRET).first()
+        if row is None:
+            # Another process may be first: what is stored then counts.
+            self._make(connection)
+            row = connection.execute(_SECRET).one()
+        key = self.keyring.open(Box(row.key_id, row.box), "store", _PSEUDONYMS)
+        return Pseudonyms(canonical.decode_base64url(key))
+
+    def _make(self, connection: Connection) -> None:
+        key = canonical.encode_base64url(secrets.token_bytes(KEY_SIZE))
+        box = self.keyring.close(key, "store", _PSEUDONYMS)
+        values = {"name": _PSEUDONYMS, "key_id": box.key_id, "box": box.data}
+        connection.execute(_INSERT_SECRET[connection.dialect.name], values)

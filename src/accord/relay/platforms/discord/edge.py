@@ -20,8 +20,8 @@ from starlette.routing import Route
 
 from accord.kernel.clock import Clock
 from accord.kernel.errors import AccordError
-from accord.relay.connector.limits import KeyedLock, LockTurn
 from accord.relay.connector.platform import PlatformContext
+from accord.relay.connector.store import KeyedLock, LockTurn
 from accord.relay.errors import Code, RelayError
 from accord.relay.platforms.base import PERMANENT, read_body, skip_invalid
 from accord.relay.platforms.discord import events

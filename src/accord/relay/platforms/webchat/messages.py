@@ -13,8 +13,8 @@ from typing import Any, Final, NamedTuple
 from sqlalchemy import Connection, Row, bindparam, func, insert, select, update
 
 from accord.kernel.identifiers import UlidSource
-from accord.relay.connector.limits import KeyedLock
 from accord.relay.connector.platform import PlatformContext
+from accord.relay.connector.store import KeyedLock
 from accord.relay.errors import Code, RelayError
 from accord.relay.platforms.base import skip_invalid
 from accord.relay.platforms.settings import WebChatSettings
