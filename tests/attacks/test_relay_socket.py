@@ -43,7 +43,7 @@ class Gateway:
 
     def __init__(self, delivery: Delivery, bearer: str) -> None:
         self.socket = MemorySocket()
-        self.serving = asyncio.create_task(delivery.serve(self.socket, bearer))
+        self.serving = asyncio.create_task(delivery.endpoint.serve(self.socket, bearer))
         self._text = ""
         self._lines: list[str] = []
         self._asked = 0

@@ -137,7 +137,7 @@ async def relayed(home: Path, sample: float = 0.0) -> AsyncIterator[Relay]:
 @asynccontextmanager
 async def connected(relay: Relay, bearer: str) -> AsyncIterator[MemorySocket]:
     socket = MemorySocket()
-    serving = asyncio.create_task(relay.connector.delivery.serve(socket, bearer))
+    serving = asyncio.create_task(relay.connector.delivery.endpoint.serve(socket, bearer))
     await until(lambda: bool(relay.connector.delivery.hub.connections))
     try:
         yield socket

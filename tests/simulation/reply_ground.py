@@ -164,7 +164,7 @@ async def dialled(
     delivery: Delivery, socket: MemorySocket, token: str
 ) -> AsyncIterator[GatewaySocket]:
     """A connection of a gateway to a connector process."""
-    serving = asyncio.create_task(delivery.serve(socket, token))
+    serving = asyncio.create_task(delivery.endpoint.serve(socket, token))
     try:
         yield GatewaySocket(socket)
     finally:

@@ -185,7 +185,9 @@ class Simulation:
             process = self.chance.choice(self.processes)
             socket = MemorySocket(self._on_its_way, buffered=4)
             process.sockets.append(socket)
-            serving = asyncio.create_task(process.delivery.serve(socket, f"token-{instance}"))
+            serving = asyncio.create_task(
+                process.delivery.endpoint.serve(socket, f"token-{instance}")
+            )
             asleep = False
             try:
                 asleep = await self._converse(instance, socket, process, self.disk.commits)

@@ -53,12 +53,12 @@ async def test_each_is_refused_with_its_reason_counted_and_the_connector_serves_
             for reason, bearers in bad.items():
                 for bearer in bearers:
                     socket = MemorySocket()
-                    await delivery.serve(socket, bearer)
+                    await delivery.endpoint.serve(socket, bearer)
                     assert socket.closed == (4401, reason), bearer[:40]
                 assert connector.counts[f"connect refused {reason}"] == len(bearers)
             await control.revoke("a1")
             socket = MemorySocket()
-            await delivery.serve(socket, token())
+            await delivery.endpoint.serve(socket, token())
             assert socket.closed == (4401, "revoked")
         told = json.dumps(logged, default=str)
         for secret in (made.secret, forged, token()):
@@ -70,7 +70,7 @@ async def test_each_is_refused_with_its_reason_counted_and_the_connector_serves_
 
 
 async def _greeted(delivery: Any, socket: MemorySocket, bearer: str) -> None:
-    serving = asyncio.create_task(delivery.serve(socket, bearer))
+    serving = asyncio.create_task(delivery.endpoint.serve(socket, bearer))
     async with asyncio.timeout(20):
         assert '"descriptor"' in (await socket.get() or "")
     socket.cut()

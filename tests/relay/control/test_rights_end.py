@@ -122,7 +122,7 @@ async def world(half: Any) -> AsyncIterator[World]:
     async with delivery.running():
         socket = MemorySocket()
         bearer = tokens.make("gw", made.secret, CLOCK.now())
-        serving = asyncio.create_task(delivery.serve(socket, bearer))
+        serving = asyncio.create_task(delivery.endpoint.serve(socket, bearer))
         found = World(chat, platform, control, delivery, socket, half.store)
         found.greet()
         await found.hear("descriptor")

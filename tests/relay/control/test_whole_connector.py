@@ -30,7 +30,7 @@ class Gateway:
 
     def __init__(self, delivery: Delivery, bearer: str) -> None:
         self.socket = MemorySocket()
-        self.serving = asyncio.create_task(delivery.serve(self.socket, bearer))
+        self.serving = asyncio.create_task(delivery.endpoint.serve(self.socket, bearer))
         self.heard = ""
         self._text = ""
         self._frames: list[dict[str, Any]] = []

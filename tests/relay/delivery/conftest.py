@@ -157,7 +157,7 @@ class World:
     def dial(self, instance: str, **details: Any) -> Gateway:
         socket = MemorySocket(**details)
         token = f"token-{instance}"
-        gateway = Gateway(socket, asyncio.create_task(self.delivery.serve(socket, token)))
+        gateway = Gateway(socket, asyncio.create_task(self.delivery.endpoint.serve(socket, token)))
         self.gateways.append(gateway)
         return gateway
 

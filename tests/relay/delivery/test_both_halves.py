@@ -73,7 +73,9 @@ async def test_a_user_links_an_account_by_dm_talks_to_the_agent_and_is_cut_off(
     assert "Alpha" in (await said(connector, 2))[0]
     bearer = tokens.make("gw-alpha", credentials.secret, SystemClock().now())
     socket = MemorySocket()
-    gateway = gateway_of(socket, asyncio.create_task(connector.delivery.serve(socket, bearer)))
+    gateway = gateway_of(
+        socket, asyncio.create_task(connector.delivery.endpoint.serve(socket, bearer))
+    )
     await gateway.hello()
     chat.write("ann", "c1", "hello agent")
     assert await gateway.events(1) == ["hello agent"]

@@ -84,11 +84,11 @@ async def test_each_figure_moves_with_what_it_counts(around: Around) -> None:
     assert around.value("buffered") == 1
 
     stranger = MemorySocket()
-    await delivery.serve(stranger, "nonsense")
+    await delivery.endpoint.serve(stranger, "nonsense")
     assert around.value("refused_connects_total", reason="unauthorized") == 1
     socket = MemorySocket()
     bearer = tokens.make("gw", credentials.secret, CLOCK.now())
-    serving = asyncio.create_task(delivery.serve(socket, bearer))
+    serving = asyncio.create_task(delivery.endpoint.serve(socket, bearer))
     socket.put('{"type":"hello","platform":"memory","botId":"bot"}\n')
     text = ""
     async with asyncio.timeout(20):

@@ -34,7 +34,7 @@ class Agent:
     ) -> None:
         self.socket = MemorySocket()
         bearer = tokens.make(gateway_id, secret, CLOCK.now())
-        self.serving = asyncio.create_task(connector.delivery.serve(self.socket, bearer))
+        self.serving = asyncio.create_task(connector.delivery.endpoint.serve(self.socket, bearer))
         self.events = [] if events is None else events
         self._results: list[dict[str, Any]] = []
         self._text = ""

@@ -1,7 +1,8 @@
 """The gateways' connections of this process.
 
-`SocketConnection` answers frames and delivers rows. `ConnectionHub` keeps one connection for each
-instance, the newest, and hands committed rows to it.
+`RelayEndpoint` authenticates a gateway that dials, and `SocketConnection` answers its frames and
+delivers its rows. `ConnectionHub` keeps one connection for each instance, the newest, and hands
+committed rows to it.
 """
 
 import asyncio
@@ -14,9 +15,12 @@ from typing import Any, Final
 import structlog
 from sqlalchemy import Connection as Database
 from sqlalchemy import bindparam, select
+from starlette.types import Receive, Scope, Send
 
 from accord.kernel import canonical
+from accord.kernel.errors import AccordError
 from accord.relay.connector import dead_letters
+from accord.relay.connector.authentication import close_reason
 from accord.relay.connector.bus import BusHint, RelayBus, Topic
 from accord.relay.connector.commands import CommandMenus
 from accord.relay.connector.dead_letters import DeadLetterCause
@@ -30,11 +34,18 @@ from accord.relay.connector.queue import (
     QueueWriter,
     read_buffer_id,
 )
-from accord.relay.connector.socket import SocketSession, SocketState, SocketTransport, TokenBucket
+from accord.relay.connector.socket import (
+    AsgiTransport,
+    SocketSession,
+    SocketState,
+    SocketTransport,
+    TokenBucket,
+    bearer,
+)
 from accord.relay.connector.store import Principal, is_queue_empty, on_queue
 from accord.relay.connector.tables import buffer, chats, queues
 from accord.relay.errors import RelayError
-from accord.relay.rules.connection import REPLACED
+from accord.relay.rules.connection import REPLACED, UNAUTHORIZED
 from accord.relay.rules.frames import (
     BadLine,
     Described,
@@ -668,3 +679,62 @@ def _chat_of(instance: str, session_key: str, database: Database) -> str | None:
         .order_by(chats.c.delivered_at.desc())
     )
     return database.execute(query).scalar()
+
+
+@dataclass(frozen=True, slots=True)
+class RelayEndpoint:
+    """The `/relay` socket as an ASGI application: authenticates gateways and serves them."""
+
+    context: DeliveryContext
+    hub: ConnectionHub
+    writer: QueueWriter
+    outbox: ConnectorOutbox
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Accept an upgrade and serve its socket until it ends."""
+        pings = scope.get("extensions", {}).get("accord.ping", {})
+        transport = AsgiTransport(receive, send, pings)
+        if await transport.accept():
+            await self.serve(transport, bearer(scope))
+
+    async def serve(self, transport: SocketTransport, token: str | None) -> None:
+        """Serve one accepted socket until it ends."""
+        principal = await self._authenticate(transport, token)
+        if principal is None:
+            return
+        try:
+            queue = await self.writer.open(principal.instance, principal.tenant)
+        except (RelayError, StoreError) as error:
+            await self._try_later(transport, error)
+            return
+        session = SocketSession(principal.instance, queue, self.context.limits)
+        connection = SocketConnection(
+            self.context, self.hub, self.writer, self.outbox, principal, session, transport
+        )
+        if not await self.hub.attach(connection):
+            await transport.close(REPLACED, "replaced")
+            return
+        try:
+            # A revocation between authentication and `attach` did not close this socket.
+            if await self._authenticate(transport, token) is not None:
+                await connection.serve()
+        finally:
+            self.hub.detach(connection)
+
+    async def _authenticate(
+        self, transport: SocketTransport, token: str | None
+    ) -> Principal | None:
+        """Who dials; None when the socket was refused and closed."""
+        try:
+            return await self.context.directory.authenticate(token)
+        except RelayError as error:
+            reason = close_reason(error)
+            self.context.counts[f"connect refused {reason.value}"] += 1
+            await transport.close(UNAUTHORIZED, reason.value)
+        except StoreError as error:
+            await self._try_later(transport, error)
+        return None
+
+    async def _try_later(self, transport: SocketTransport, error: AccordError) -> None:
+        _log.error("a gateway was told to connect later", reason=str(error))
+        await transport.close(TRY_LATER, "try again later")

@@ -17,16 +17,14 @@ from typing import Final
 import structlog
 from prometheus_client.metrics_core import Metric
 from starlette.routing import BaseRoute, WebSocketRoute
-from starlette.types import Receive, Scope, Send
 
 from accord.kernel.clock import Clock
-from accord.kernel.errors import AccordError
 from accord.kernel.identifiers import UlidSource
 from accord.relay.connector import dead_letters, outbox_store
 from accord.relay.connector.admin import OperatorRoutes
-from accord.relay.connector.authentication import ManagedTokens, close_reason, load_managed_keys
+from accord.relay.connector.authentication import ManagedTokens, load_managed_keys
 from accord.relay.connector.bus import BusHint, LocalBus, RelayBus, Topic
-from accord.relay.connector.connections import TRY_LATER, ConnectionHub, SocketConnection
+from accord.relay.connector.connections import ConnectionHub, RelayEndpoint
 from accord.relay.connector.dead_letters import DeadLetter, DeadLetterCause
 from accord.relay.connector.directory import DeliveryContext, Directory
 from accord.relay.connector.gate_facts import BotPermissions
@@ -48,18 +46,12 @@ from accord.relay.connector.platform import (
 from accord.relay.connector.queue import QueueWriter
 from accord.relay.connector.retention import Housekeeping, QueueBacklog, apply_retention
 from accord.relay.connector.settings import ControlSettings, DeliveryLimits
-from accord.relay.connector.socket import (
-    AsgiTransport,
-    SocketSession,
-    SocketState,
-    SocketTransport,
-    bearer,
-)
-from accord.relay.connector.store import Principal, SharedStore, Storage, is_queue_empty, on_queue
+from accord.relay.connector.socket import SocketState
+from accord.relay.connector.store import SharedStore, Storage, is_queue_empty, on_queue
 from accord.relay.connector.vault import Keyring
 from accord.relay.errors import Code, RelayError
 from accord.relay.rules.actions import Action, Result
-from accord.relay.rules.connection import REPLACED, RESTARTING, UNAUTHORIZED, CloseReason
+from accord.relay.rules.connection import RESTARTING, UNAUTHORIZED, CloseReason
 from accord.relay.rules.messages import InboundEvent
 from accord.storage import Store, StoreError
 from accord.telemetry.metrics import family, histogram
@@ -102,6 +94,7 @@ class Delivery:
         self._parked = ParkedEvents(context, self.hub)
         self._ingest = Ingest(context, self._writer, self.hub, self._parked)
         self._outbox = ConnectorOutbox(context)
+        self.endpoint = RelayEndpoint(context, self.hub, self._writer, self._outbox)
         self._tasks: list[asyncio.Task[None]] | None = None
         directory.revocations.subscribe(self._revoked)
         for platform in platforms:
@@ -116,7 +109,7 @@ class Delivery:
     def routes(self) -> Sequence[BaseRoute]:
         """The gateways' socket, and every platform's webhooks."""
         hooks = [route for each in self.platforms for route in each.routes]
-        return [WebSocketRoute("/relay", _Endpoint(self)), *hooks]
+        return [WebSocketRoute("/relay", self.endpoint), *hooks]
 
     def add(self, platform: Platform) -> None:
         """Register a platform; its routes are not served if delivery runs already."""
@@ -175,30 +168,6 @@ class Delivery:
     async def take(self, inbound: InboundEvent, fence: Fence | None = None) -> bool:
         """Take an event; returns when it is on disk. Whether it was new."""
         return (await self._ingest.take(inbound, fence)).is_new
-
-    async def serve(self, transport: SocketTransport, token: str | None) -> None:
-        """Serve one accepted socket until it ends."""
-        principal = await self._authenticate(transport, token)
-        if principal is None:
-            return
-        try:
-            queue = await self._writer.open(principal.instance, principal.tenant)
-        except (RelayError, StoreError) as error:
-            await self._try_later(transport, error)
-            return
-        session = SocketSession(principal.instance, queue, self.context.limits)
-        connection = SocketConnection(
-            self.context, self.hub, self._writer, self._outbox, principal, session, transport
-        )
-        if not await self.hub.attach(connection):
-            await transport.close(REPLACED, "replaced")
-            return
-        try:
-            # A revocation between authentication and `attach` did not close this socket.
-            if await self._authenticate(transport, token) is not None:
-                await connection.serve()
-        finally:
-            self.hub.detach(connection)
 
     async def dead_letter(self, instance: str, reason: str) -> None:
         """Move the instance's whole buffer, and what is parked for it, to the dead letters."""
@@ -306,24 +275,6 @@ class Delivery:
     async def _show_commands(self) -> None:
         await self.hub.menus.refresh([each.platform for each in self.leases if each.fence])
 
-    async def _authenticate(
-        self, transport: SocketTransport, token: str | None
-    ) -> Principal | None:
-        """Who dials; None when the socket was refused and closed."""
-        try:
-            return await self.context.directory.authenticate(token)
-        except RelayError as error:
-            reason = close_reason(error)
-            self.counts[f"connect refused {reason.value}"] += 1
-            await transport.close(UNAUTHORIZED, reason.value)
-        except StoreError as error:
-            await self._try_later(transport, error)
-        return None
-
-    async def _try_later(self, transport: SocketTransport, error: AccordError) -> None:
-        _log.error("a gateway was told to connect later", reason=str(error))
-        await transport.close(TRY_LATER, "try again later")
-
     async def _apply_retention(self) -> None:
         result = await apply_retention(self.context, self.context.limits.retention_seconds)
         self.counts["dead letters"] += result.dead
@@ -340,19 +291,6 @@ class Delivery:
                 await work()
             except StoreError as error:
                 _log.error("the store failed", reason=str(error))
-
-
-@dataclass(frozen=True, slots=True)
-class _Endpoint:
-    """The gateways' socket as an ASGI application."""
-
-    delivery: Delivery
-
-    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        pings = scope.get("extensions", {}).get("accord.ping", {})
-        transport = AsgiTransport(receive, send, pings)
-        if await transport.accept():
-            await self.delivery.serve(transport, bearer(scope))
 
 
 @dataclass(frozen=True, slots=True)
