@@ -30,7 +30,6 @@ from accord.relay.rules import (
     Send,
     SessionSource,
     Typing,
-    actions,
     connection,
     frames,
     session_key,
@@ -145,7 +144,7 @@ def _samples(union: Any, samples: Sequence[Any]) -> list[str]:
 
 def _written(sample: Any) -> dict[str, Any]:
     if isinstance(sample, get_args(Action)):
-        return actions.write_action(sample)
+        return frames.write_action(sample)
     return frames.frame_dict(sample)
 
 

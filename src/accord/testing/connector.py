@@ -24,7 +24,6 @@ from websockets.server import ServerProtocol
 from accord.kernel import canonical, tokens
 from accord.kernel.clock import Clock, SystemClock
 from accord.relay.gateway.socket import Socket, SocketClosed
-from accord.relay.rules.actions import Result
 from accord.relay.rules.connection import UNAUTHORIZED, CloseReason
 from accord.relay.rules.frames import (
     BadLine,
@@ -43,6 +42,7 @@ from accord.relay.rules.frames import (
     Outbound,
     OutboundResult,
     Passthrough,
+    Result,
     UnknownFrame,
     cut_line,
     read_frame,

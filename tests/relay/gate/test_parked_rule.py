@@ -22,7 +22,7 @@ from accord.relay.rules import (
     VisibilityKey,
     decide,
 )
-from accord.relay.rules.parked import ParkLimits, ParkStep, decide_parked
+from accord.relay.rules.gate import ParkLimits, ParkStep, decide_parked
 
 EVENT = GateEvent("e1", "chat", "bot", "c1", False, "ann", "s1")
 VIEW = VisibilityKey("chat", "s1", "c1", "bob")

@@ -21,9 +21,9 @@ from accord.pipeline.rules.streams import (
     RELAY_INBOUND,
     RELAY_OUTBOUND,
 )
-from accord.relay.rules.actions import Action, Edit, FollowUp, Send, write_action
 from accord.relay.rules.decision_records import to_record
 from accord.relay.rules.egress import EgressCapability, EgressChat, EgressFacts, may_send
+from accord.relay.rules.frames import Action, Edit, FollowUp, Send, write_action
 from accord.relay.rules.gate import (
     ChannelGrant,
     DmDefault,

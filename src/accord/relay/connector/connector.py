@@ -50,8 +50,8 @@ from accord.relay.connector.socket import SocketState
 from accord.relay.connector.store import SharedStore, Storage, is_queue_empty, on_queue
 from accord.relay.connector.vault import Keyring
 from accord.relay.errors import Code, RelayError
-from accord.relay.rules.actions import Action, Result
 from accord.relay.rules.connection import RESTARTING, UNAUTHORIZED, CloseReason
+from accord.relay.rules.frames import Action, Result
 from accord.relay.rules.messages import InboundEvent
 from accord.storage import Store, StoreError
 from accord.telemetry.metrics import family, histogram

@@ -14,8 +14,8 @@ from accord.relay.connector.directory import DeliveryContext
 from accord.relay.connector.platform import Platform
 from accord.relay.connector.store import Principal
 from accord.relay.connector.tables import chat_authors, chats, messages
-from accord.relay.rules.actions import Action, Edit, FollowUp, Send
 from accord.relay.rules.egress import EgressCapability, EgressChat, EgressFacts, may_send
+from accord.relay.rules.frames import Action, Edit, FollowUp, Send
 from accord.relay.rules.gate import GateEvent
 from accord.relay.rules.messages import GENERIC_PLATFORM
 from accord.relay.rules.verdicts import GateVerdict

@@ -37,7 +37,6 @@ from accord.relay.connector.tables import METADATA, buffer, dead_letter_rows, pa
 from accord.relay.connector.unlinked import UnlinkedCount
 from accord.relay.connector.vault import Capability, Pseudonyms
 from accord.relay.errors import Code, RelayError
-from accord.relay.rules.actions import Send
 from accord.relay.rules.decision_records import (
     Aliases,
     DecisionRecord,
@@ -45,6 +44,7 @@ from accord.relay.rules.decision_records import (
     to_record,
     with_aliases,
 )
+from accord.relay.rules.frames import Send
 from accord.relay.rules.gate import Decision, Facts, GateEvent, GateOutcome, PlatformAccount, decide
 from accord.relay.rules.links import LinkCommand, read_link_request
 from accord.relay.rules.messages import (

@@ -34,18 +34,6 @@ from accord.relay.connector.outbox_store import (
 from accord.relay.connector.platform import Platform, PlatformWithWindow
 from accord.relay.connector.socket import TokenBucket
 from accord.relay.connector.store import KeyedLock, Principal, QueueLock, SharedWork, on_outbox
-from accord.relay.rules.actions import (
-    Action,
-    BadAction,
-    Edit,
-    FollowUp,
-    GetChatInfo,
-    Outcome,
-    Result,
-    Send,
-    Typing,
-    unsupported,
-)
 from accord.relay.rules.egress import (
     DECLINED,
     Attempt,
@@ -55,7 +43,19 @@ from accord.relay.rules.egress import (
     decide,
     neutralise_mentions,
 )
-from accord.relay.rules.frames import Outbound
+from accord.relay.rules.frames import (
+    Action,
+    BadAction,
+    Edit,
+    FollowUp,
+    GetChatInfo,
+    Outbound,
+    Outcome,
+    Result,
+    Send,
+    Typing,
+    unsupported,
+)
 from accord.relay.rules.messages import GENERIC_PLATFORM, find_profile, lookup_keys
 from accord.relay.rules.splitting import split_text
 from accord.relay.rules.verdicts import GateVerdict

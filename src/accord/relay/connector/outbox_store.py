@@ -36,7 +36,8 @@ from accord.relay.connector.store import Principal, database_now, write_journal,
 from accord.relay.connector.tables import bindings, chats, is_waiting, messages, outbox, requests
 from accord.relay.connector.vault import StoreSecret
 from accord.relay.errors import Code, RelayError
-from accord.relay.rules.actions import (
+from accord.relay.rules.egress import LONGEST_PAUSE, OutboxStep, is_due
+from accord.relay.rules.frames import (
     Action,
     BadAction,
     Edit,
@@ -46,7 +47,6 @@ from accord.relay.rules.actions import (
     read_action,
     write_action,
 )
-from accord.relay.rules.egress import LONGEST_PAUSE, OutboxStep, is_due
 from accord.storage import JournalRecord
 
 OUTBOUND_STREAM: Final = "relay.outbound"

@@ -40,8 +40,7 @@ from accord.relay.connector.store import KeyedLock, on_queue, write_journal
 from accord.relay.connector.tables import buffer, queues
 from accord.relay.errors import RelayError
 from accord.relay.rules.decision_records import DecidedAgain, read_event, to_record
-from accord.relay.rules.gate import decide
-from accord.relay.rules.parked import ParkDecision, ParkLimits, ParkStep, decide_parked
+from accord.relay.rules.gate import ParkDecision, ParkLimits, ParkStep, decide, decide_parked
 from accord.storage import JournalRecord
 
 _log = structlog.stdlib.get_logger(__name__)

@@ -13,8 +13,7 @@ from typing import TYPE_CHECKING, Any, Protocol, runtime_checkable
 from pydantic import SecretStr
 
 from accord.relay.errors import RelayError
-from accord.relay.rules.actions import Action, Result
-from accord.relay.rules.frames import Descriptor
+from accord.relay.rules.frames import Action, Descriptor, Result
 from accord.relay.rules.messages import InboundEvent
 from accord.relay.rules.shards import Shard
 

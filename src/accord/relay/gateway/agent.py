@@ -29,8 +29,11 @@ from accord.kernel import canonical
 from accord.relay.errors import Code, RelayError
 from accord.relay.gateway.inbox import ReceivedEvent
 from accord.relay.gateway.outbox import ChatAddress, RecentChats, Requests
-from accord.relay.rules.actions import (
+from accord.relay.rules.connection import GatewayLimits
+from accord.relay.rules.egress import Pace, is_rate_limited
+from accord.relay.rules.frames import (
     Action,
+    Descriptor,
     Edit,
     FollowUp,
     GetChatInfo,
@@ -40,9 +43,6 @@ from accord.relay.rules.actions import (
     Typing,
     write_action,
 )
-from accord.relay.rules.connection import GatewayLimits
-from accord.relay.rules.egress import Pace, is_rate_limited
-from accord.relay.rules.frames import Descriptor
 from accord.relay.rules.messages import MessageEvent, SessionSource
 from accord.relay.rules.splitting import complete_length, split_pieces, split_text
 

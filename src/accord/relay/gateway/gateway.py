@@ -24,7 +24,6 @@ from accord.relay.gateway.agent import Agent, prepare_agent
 from accord.relay.gateway.sessions import AgentHost
 from accord.relay.gateway.settings import GatewaySettings, IdlePolicy
 from accord.relay.gateway.socket import Dial, Link, SocketClosed, websocket_dialer
-from accord.relay.rules.actions import Result
 from accord.relay.rules.connection import ConnectionEnd, Redial, dial_url, http_url, is_nearby
 from accord.relay.rules.frames import (
     Described,
@@ -38,6 +37,7 @@ from accord.relay.rules.frames import (
     InterruptInbound,
     OutboundResult,
     Passthrough,
+    Result,
     write_frame,
 )
 from accord.relay.rules.gate import RelevancePolicy, project_policy

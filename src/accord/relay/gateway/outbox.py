@@ -24,16 +24,6 @@ from accord.kernel import canonical
 from accord.kernel.clock import Clock, SystemClock
 from accord.relay.gateway.inbox import ReceivedEvent, actions, retry_store
 from accord.relay.gateway.socket import Link, SocketClosed
-from accord.relay.rules.actions import (
-    Action,
-    Edit,
-    FollowUp,
-    Outcome,
-    Result,
-    Send,
-    Typing,
-    reply_metadata,
-)
 from accord.relay.rules.connection import GatewayLimits, backoff
 from accord.relay.rules.egress import (
     Attempt,
@@ -44,7 +34,19 @@ from accord.relay.rules.egress import (
     is_rate_limited,
     wait_asked,
 )
-from accord.relay.rules.frames import Outbound, OutboundResult, write_frame
+from accord.relay.rules.frames import (
+    Action,
+    Edit,
+    FollowUp,
+    Outbound,
+    OutboundResult,
+    Outcome,
+    Result,
+    Send,
+    Typing,
+    reply_metadata,
+    write_frame,
+)
 from accord.storage import Store
 from accord.telemetry import tracing
 from accord.telemetry.tracing import SpanKind

@@ -23,9 +23,16 @@ from accord.relay.gateway.inbox import OpenInbox, ReceivedEvent, StoredInbox, re
 from accord.relay.gateway.outbox import RecentChats, Requests
 from accord.relay.gateway.settings import GatewaySettings
 from accord.relay.gateway.socket import Link, SocketClosed
-from accord.relay.rules.actions import Result, Send
-from accord.relay.rules.frames import Descriptor, Inbound, InboundAck, InterruptInbound, Passthrough
-from accord.relay.rules.messages import MessageEvent, is_stop
+from accord.relay.rules.frames import (
+    Descriptor,
+    Inbound,
+    InboundAck,
+    InterruptInbound,
+    Passthrough,
+    Result,
+    Send,
+)
+from accord.relay.rules.messages import MessageEvent, SessionRules, is_stop
 from accord.storage import StoreError
 from accord.telemetry import tracing
 from accord.telemetry.tracing import SpanKind
@@ -157,10 +164,14 @@ class Intake:
     chats: RecentChats
     settings: GatewaySettings
     counts: Counter[str]
+    _session_rules: SessionRules = field(init=False)
     _queue: asyncio.Queue[tuple[Link, IncomingFrame]] = field(
         default_factory=lambda: asyncio.Queue(_QUEUED)
     )
     _open: int = 0
+
+    def __post_init__(self) -> None:
+        self._session_rules = self.settings.session_rules
 
     @property
     def is_empty(self) -> bool:
@@ -210,7 +221,7 @@ class Intake:
 
     def _read(self, frame: Inbound | Passthrough) -> ReceivedEvent | None:
         if isinstance(frame, Inbound):
-            key = self.settings.session_rules.key(frame.event.source)
+            key = self._session_rules.key(frame.event.source)
             return ReceivedEvent(key, frame.event, buffer_id=frame.buffer_id, trace=frame.trace)
         forward = frame.forward
         event: MessageEvent | None = None
@@ -222,7 +233,7 @@ class Intake:
             self.counts["forwards not understood"] += 1
             return None
         return ReceivedEvent(
-            self.settings.session_rules.key(event.source),
+            self._session_rules.key(event.source),
             event,
             forward.platform or None,
             f"{forward.platform}.interaction_token" if forward.platform else None,

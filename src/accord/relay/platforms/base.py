@@ -22,8 +22,8 @@ from accord.kernel import canonical
 from accord.relay.connector.platform import PlatformContext
 from accord.relay.errors import Code, RelayError
 from accord.relay.platforms.settings import DEFAULT_LIMITS, PlatformLimits
-from accord.relay.rules.actions import Outcome, Result
 from accord.relay.rules.connection import backoff
+from accord.relay.rules.frames import Outcome, Result
 from accord.relay.rules.members import Payload, bad
 from accord.relay.rules.messages import InboundEvent
 from accord.storage import StoreError

@@ -4,18 +4,6 @@ Connector, gateway, platforms and pipeline call these functions. They do no I/O 
 facts, time and random numbers are arguments. What cannot be read raises `RelayError`.
 """
 
-from accord.relay.rules.actions import (
-    Action,
-    BadAction,
-    Edit,
-    FollowUp,
-    GetChatInfo,
-    Outcome,
-    Result,
-    Send,
-    Typing,
-    reply_metadata,
-)
 from accord.relay.rules.connection import (
     REPLACED,
     RESTARTING,
@@ -48,12 +36,17 @@ from accord.relay.rules.egress import (
     neutralise_mentions,
 )
 from accord.relay.rules.frames import (
+    Action,
+    BadAction,
     BadLine,
     Described,
     Descriptor,
+    Edit,
+    FollowUp,
     Frame,
     FromConnector,
     FromGateway,
+    GetChatInfo,
     GoingIdle,
     GoingIdleAck,
     Hello,
@@ -65,12 +58,17 @@ from accord.relay.rules.frames import (
     LineReader,
     Outbound,
     OutboundResult,
+    Outcome,
     Passthrough,
+    Result,
+    Send,
+    Typing,
     UnknownFrame,
     cut_line,
     frame_dict,
     generic_descriptor,
     read_frame,
+    reply_metadata,
     write_frame,
 )
 from accord.relay.rules.gate import (

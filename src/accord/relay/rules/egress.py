@@ -13,16 +13,8 @@ from enum import Enum
 from typing import Final
 
 from accord.relay.rules import verdicts
-from accord.relay.rules.actions import (
-    EGRESS_DECLINED,
-    Action,
-    Edit,
-    FollowUp,
-    Outcome,
-    Result,
-    Send,
-)
 from accord.relay.rules.connection import backoff
+from accord.relay.rules.frames import EGRESS_DECLINED, Action, Edit, FollowUp, Outcome, Result, Send
 from accord.relay.rules.verdicts import GateVerdict, Layer, failed
 
 RECENT_SECONDS: Final = 7 * 24 * 3600

@@ -37,7 +37,7 @@ from accord.relay.platforms.discord.rules.permissions import (
 )
 from accord.relay.platforms.discord.rules.protocol import ApiRoute, RateLimits, retry_after
 from accord.relay.platforms.settings import DiscordSettings, PlatformLimits
-from accord.relay.rules.actions import Outcome
+from accord.relay.rules.frames import Outcome
 
 _TURNS: Final = 20
 _TARGET: Final = "accord.target"

@@ -30,8 +30,7 @@ from accord.relay.platforms.settings import (
     PlatformLimits,
     resolve_secret,
 )
-from accord.relay.rules.actions import Action, Result
-from accord.relay.rules.frames import Descriptor
+from accord.relay.rules.frames import Action, Descriptor, Result
 from accord.relay.rules.shards import Shard
 
 DESCRIPTOR: Final = Descriptor(

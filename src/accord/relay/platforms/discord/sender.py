@@ -20,7 +20,7 @@ from accord.relay.platforms.discord.api import DiscordApi, DiscordResponse
 from accord.relay.platforms.discord.rules import protocol
 from accord.relay.platforms.discord.rules.permissions import is_snowflake, read_chat
 from accord.relay.platforms.discord.rules.protocol import ApiRoute, CommandPayload
-from accord.relay.rules.actions import Action, Edit, FollowUp, GetChatInfo, Result, Send, Typing
+from accord.relay.rules.frames import Action, Edit, FollowUp, GetChatInfo, Result, Send, Typing
 
 TOKEN_KIND: Final = "discord.interaction_token"  # noqa: S105 - the name of a kind, not a token
 _TOKEN: Final = re.compile(r"[A-Za-z0-9_.=-]{1,1024}", re.ASCII)

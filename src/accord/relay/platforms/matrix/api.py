@@ -32,7 +32,7 @@ from accord.relay.platforms.base import (
 )
 from accord.relay.platforms.matrix.rules import CHILD, ENCRYPTION, MEMBER, Room, is_room
 from accord.relay.platforms.settings import DEFAULT_LIMITS, MatrixSettings, PlatformLimits
-from accord.relay.rules.actions import Outcome
+from accord.relay.rules.frames import Outcome
 from accord.relay.rules.members import Payload
 
 CLIENT: Final = "/_matrix/client/v3"

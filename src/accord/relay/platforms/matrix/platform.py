@@ -23,8 +23,9 @@ from accord.relay.platforms.settings import (
     PlatformLimits,
     resolve_secret,
 )
-from accord.relay.rules.actions import (
+from accord.relay.rules.frames import (
     Action,
+    Descriptor,
     Edit,
     FollowUp,
     GetChatInfo,
@@ -33,7 +34,6 @@ from accord.relay.rules.actions import (
     Send,
     Typing,
 )
-from accord.relay.rules.frames import Descriptor
 
 DESCRIPTOR: Final = Descriptor(
     platform=PLATFORM,

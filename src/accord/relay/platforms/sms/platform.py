@@ -31,8 +31,16 @@ from accord.relay.platforms.settings import (
     resolve_secret,
 )
 from accord.relay.platforms.sms.rules import Fields, is_signed, is_signed_json, segments
-from accord.relay.rules.actions import Action, Edit, FollowUp, GetChatInfo, Result, Send, Typing
-from accord.relay.rules.frames import Descriptor
+from accord.relay.rules.frames import (
+    Action,
+    Descriptor,
+    Edit,
+    FollowUp,
+    GetChatInfo,
+    Result,
+    Send,
+    Typing,
+)
 from accord.relay.rules.members import Payload, bad
 from accord.relay.rules.messages import (
     InboundEvent,

@@ -50,7 +50,7 @@ from accord.relay.platforms.telegram.rules import (
     update_inbound,
     update_kind,
 )
-from accord.relay.rules.actions import Outcome
+from accord.relay.rules.frames import Outcome
 from accord.relay.rules.members import bad, payload
 from accord.relay.rules.messages import InboundEvent, SessionSource
 

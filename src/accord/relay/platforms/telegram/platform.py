@@ -43,8 +43,9 @@ from accord.relay.platforms.telegram.rules import (
     chat_type,
     render_markdown,
 )
-from accord.relay.rules.actions import (
+from accord.relay.rules.frames import (
     Action,
+    Descriptor,
     Edit,
     FollowUp,
     GetChatInfo,
@@ -53,7 +54,6 @@ from accord.relay.rules.actions import (
     Send,
     Typing,
 )
-from accord.relay.rules.frames import Descriptor
 from accord.relay.rules.members import Payload, bad
 
 _MOST: Final = 100

@@ -29,8 +29,16 @@ from accord.relay.platforms.webchat.http import ChatRoutes
 from accord.relay.platforms.webchat.messages import PLATFORM, Conversation, Handover, MessageDraft
 from accord.relay.platforms.webchat.rules import MAX_TEXT, message_text, speakable
 from accord.relay.platforms.webchat.tables import WEBCHAT
-from accord.relay.rules.actions import Action, Edit, FollowUp, GetChatInfo, Result, Send, Typing
-from accord.relay.rules.frames import Descriptor
+from accord.relay.rules.frames import (
+    Action,
+    Descriptor,
+    Edit,
+    FollowUp,
+    GetChatInfo,
+    Result,
+    Send,
+    Typing,
+)
 from accord.storage import Store, open_store
 
 DESCRIPTOR: Final = Descriptor(

@@ -35,8 +35,16 @@ from accord.relay.platforms.settings import (
     resolve_secret,
 )
 from accord.relay.platforms.webhook.rules import WebhookKeys, read_keys
-from accord.relay.rules.actions import Action, Edit, FollowUp, GetChatInfo, Result, Send, Typing
-from accord.relay.rules.frames import Descriptor
+from accord.relay.rules.frames import (
+    Action,
+    Descriptor,
+    Edit,
+    FollowUp,
+    GetChatInfo,
+    Result,
+    Send,
+    Typing,
+)
 from accord.relay.rules.members import Payload, bad
 from accord.relay.rules.messages import (
     InboundEvent,

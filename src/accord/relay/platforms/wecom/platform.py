@@ -29,8 +29,9 @@ from accord.relay.platforms.settings import (
     resolve_secret,
 )
 from accord.relay.platforms.wecom.rules import BizMsgCrypt, read_crypt, read_xml
-from accord.relay.rules.actions import (
+from accord.relay.rules.frames import (
     Action,
+    Descriptor,
     Edit,
     FollowUp,
     GetChatInfo,
@@ -39,7 +40,6 @@ from accord.relay.rules.actions import (
     Send,
     Typing,
 )
-from accord.relay.rules.frames import Descriptor
 from accord.relay.rules.members import bad
 from accord.relay.rules.messages import (
     InboundEvent,
