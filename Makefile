@@ -1,6 +1,6 @@
 # Two commands: `make up` and `make test`. Neither needs root, a container engine or an account.
 .DEFAULT_GOAL := help
-.PHONY: help setup up test test-all check bench bench-report docs docs-pictures wheels lock clean
+.PHONY: help setup up test test-all check bench bench-report docs docs-pictures messages wheels lock clean
 
 VENV := .venv
 BIN := $(VENV)/bin
@@ -77,6 +77,9 @@ docs: $(READY) ## make the reference anew and build the site into build/site
 
 docs-pictures: $(READY) ## take the pictures of the console anew, from a demo station
 	@$(BIN)/python -m docs.making.pictures $(ARGS)
+
+messages: $(READY) ## bring the catalogues of the console's languages up to date
+	@$(BIN)/python -m docs.making.messages $(ARGS)
 
 wheels: $(READY) ## build the packages accord and accord-fabric into dist
 	@$(BIN)/python -m hatchling build --target wheel --directory dist

@@ -176,7 +176,7 @@ async def test_replies_that_were_given_up_are_tried_again_or_forgotten(relay: Re
         assert EVIL not in shown
         assert "private words" not in shown
         assert "refused: there was no answer" in shown
-        assert "1 wait to be sent" in shown
+        assert "1 waits to be sent" in shown
         assert "Replies that could not be sent: 2" in (await browser.get("")).text
         for wrong in ("", "99", "x", "-1", "9" * 400, "²"):
             for act in ("retry", "forget"):

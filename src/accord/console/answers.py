@@ -26,11 +26,12 @@ from accord.concierge.rules.answers import (
 )
 from accord.concierge.rules.replies import written_by
 from accord.console.conversations import Conversation, Conversations, Turn, TurnState
+from accord.console.messages import mark, tr
 from accord.console.sessions import ConsoleError
 from accord.kernel.errors import AccordError
 
-UNKNOWN: Final = "I do not know: nothing in the documents is about this."
-NO_MODEL: Final = (
+UNKNOWN: Final = mark("I do not know: nothing in the documents is about this.")
+NO_MODEL: Final = mark(
     "There is no language model here to put it in words. This is what the documents say:"
 )
 MOST_ANSWERS: Final = 8
@@ -70,8 +71,8 @@ class Answers:
         """
         if len(self._running) >= MOST_ANSWERS:
             raise ConsoleError(
-                f"{MOST_ANSWERS} questions are being answered already",
-                mend="wait for one, or stop it",
+                tr("{count} questions are being answered already", count=MOST_ANSWERS),
+                mend=tr("wait for one, or stop it"),
                 status=429,
             )
         number = await self.conversations.ask(conversation.id, question)
@@ -146,7 +147,7 @@ async def _pieces(
     found = await commons.passages(question)
     passages = relevant_passages(question, found, MOST_PASSAGES)
     if not passages:
-        yield UNKNOWN
+        yield tr(UNKNOWN)
         return
     sources += _sources(passages)
     try:
@@ -154,11 +155,11 @@ async def _pieces(
     except CommunityError as error:
         if error.code is not Code.NOT_IMPLEMENTED:
             raise
-        yield NO_MODEL
+        yield tr(NO_MODEL)
         return
-    spoken, mark = StreamedAnswer(), secrets.token_hex(8)
-    asked = prompt_messages(question, passages, history, mark)
-    async with aclosing(commons.generate(model.name, asked, stop_sequences(mark))) as pieces:
+    spoken, nonce = StreamedAnswer(), secrets.token_hex(8)
+    asked = prompt_messages(question, passages, history, nonce)
+    async with aclosing(commons.generate(model.name, asked, stop_sequences(nonce))) as pieces:
         async for piece in pieces:
             if shown := spoken.add(piece):
                 yield shown
@@ -193,6 +194,6 @@ def exported(conversation: Conversation, turns: Sequence[Turn]) -> str:
     for each in turns:
         lines += [f"## {' '.join(each.question.split())}", "", each.answer or each.state.value, ""]
         if each.sources:
-            lines += ["Sources:", ""]
+            lines += [tr("Sources:"), ""]
             lines += [f"- {source['title']} ({source['cid']})" for source in each.sources] + [""]
     return "\n".join(lines)

@@ -17,6 +17,7 @@ from starlette.requests import Request
 from starlette.responses import RedirectResponse, Response
 from starlette.routing import Route
 
+from accord.console.messages import LANGUAGES, choose_language, set_language, tr
 from accord.console.page import (
     Form,
     Handler,
@@ -60,6 +61,10 @@ _STREAMS: Final = 8
 _CHOICES: Final = 1000
 _HTMX: Final = "hx-request"
 _LOGIN: Final = f"{PATH}/login"
+_LOOKS: Final = ("light", "dark")
+_LANGUAGE_COOKIE: Final = "accord_console_language"
+_LOOK_COOKIE: Final = "accord_console_look"
+_YEAR_SECONDS: Final = 365 * 86_400
 
 Endpoint: TypeAlias = Callable[[Request], Awaitable[Response]]
 
@@ -98,6 +103,7 @@ class Console:
         routes += [
             Route(_LOGIN, self._route(self._show_login), methods=["GET"]),
             Route(_LOGIN, self._route(self._log_in), methods=["POST"]),
+            Route(f"{PATH}/look", self._route(self._set_look), methods=["POST"]),
             Route(f"{PATH}/logout", self._act(self.pages[0], self._log_out), methods=["POST"]),
             Route(f"{PATH}/community", self._act(self.pages[0], self._choose), methods=["POST"]),
             Route(PATH, self._route(_onwards), methods=["GET"]),
@@ -129,6 +135,8 @@ class Console:
                 "typed": visit.form.texts,
                 "note": self._notes.pop(visit.session.id, None) if is_whole else None,
                 "csrf": visit.csrf,
+                "look": _look(visit.request),
+                "here": visit.here,
                 **values,
             },
         )
@@ -164,7 +172,7 @@ class Console:
         session = visit.session
         if self._streams[session.id] >= _STREAMS:
             raise ConsoleError(
-                "this session has too many live pages open", mend="close a tab", status=429
+                tr("this session has too many live pages open"), mend=tr("close a tab"), status=429
             )
         parts = event_parts(pieces, lambda: self._tickets.is_valid(session), self._closing)
         return sse.EventStream(parts, held=sse.counted(self._streams, session.id))
@@ -173,19 +181,26 @@ class Console:
         """Add checks, headers and error handling to a route."""
 
         async def endpoint(request: Request) -> Response:
+            self._speak(request)
             try:
                 self._guard.demand_name(request)
                 if request.method == "POST":
                     self._guard.demand_own_page(request)
                 response = await work(request)
             except ConsoleError as error:
-                response = self._plain("refused.html", error, error.status)
+                response = self._plain(request, "refused.html", error, error.status)
             for name, value in HEADERS.items():
                 response.headers.setdefault(name, value)
             response.headers.setdefault("cache-control", "no-store")
             return response
 
         return endpoint
+
+    def _speak(self, request: Request) -> None:
+        """Set the language of what is answered to a request."""
+        chosen = request.cookies.get(_LANGUAGE_COOKIE, "")
+        accepted = request.headers.get("accept-language", "")
+        set_language(choose_language(self._parts.language, chosen, accepted))
 
     def _read(self, page: Page, handler: Handler) -> Endpoint:
         async def work(request: Request) -> Response:
@@ -221,7 +236,8 @@ class Console:
     async def _show_login(self, request: Request) -> Response:
         if self._session(request) is not None:
             return RedirectResponse(self.pages[0].path, 303)
-        return self._plain("login.html", None, 200, link=request.query_params.get("link", "")[:64])
+        link = request.query_params.get("link", "")[:64]
+        return self._plain(request, "login.html", None, 200, link=link)
 
     async def _log_in(self, request: Request) -> Response:
         async with read_form(request, files=False) as form:
@@ -229,13 +245,32 @@ class Console:
                 secret = self._tickets.redeem(form.text("link"))
             except ConsoleError as error:
                 _log.warning("console login refused", reason=error.what)
-                return self._plain("login.html", error, error.status, link="")
+                return self._plain(request, "login.html", error, error.status, link="")
         _log.info("console login")
         session = self._tickets.session(secret)
         if session is not None:
             await self._parts.note("console.entered", session_actor(session))
         response = RedirectResponse(self.pages[0].path, 303)
         self._guard.set_cookie(request, response, secret)
+        return response
+
+    async def _set_look(self, request: Request) -> Response:
+        """Keep the language or the colours that a browser chose, in that browser."""
+        async with read_form(request, files=False) as form:
+            back = form.text("back")
+            # Not an address on another host.
+            place = back if back.startswith(f"{PATH}/") and "\\" not in back else f"{PATH}/"
+            response = RedirectResponse(place, 303)
+            for cookie, name, known in (
+                (_LANGUAGE_COOKIE, "language", tuple(LANGUAGES)),
+                (_LOOK_COOKIE, "look", _LOOKS),
+            ):
+                if form.text(name) in known:
+                    self._guard.keep_choice(
+                        request, response, cookie, form.text(name), _YEAR_SECONDS
+                    )
+                elif name in form.texts:
+                    response.delete_cookie(cookie, path=PATH)
         return response
 
     async def _log_out(self, visit: Visit) -> Response:
@@ -252,21 +287,32 @@ class Console:
         for each in await visit.parts.node.communities():
             if each["community_id"] == wanted:
                 self.choose(visit.session, wanted)
-                return visit.done(f"You are in {each['name']} now.")
-        raise ConsoleError("this station is in no such community")
+                return visit.done(tr("You are in {name} now.", name=each["name"]))
+        raise ConsoleError(tr("this station is in no such community"))
 
-    async def _missing(self, _request: Request, error: Exception) -> Response:
+    async def _missing(self, request: Request, error: Exception) -> Response:
+        self._speak(request)
         status = error.status_code if isinstance(error, HTTPException) else 500
-        trouble = ConsoleError("there is no such page", mend="go back to Home", status=status)
-        response = self._plain("refused.html", trouble, status)
+        trouble = ConsoleError(
+            tr("there is no such page"), mend=tr("go back to Home"), status=status
+        )
+        response = self._plain(request, "refused.html", trouble, status)
         response.headers.update({**HEADERS, "cache-control": "no-store"})
         return response
 
     def _plain(
-        self, template: str, error: AccordError | None, status: int, **values: object
+        self,
+        request: Request,
+        template: str,
+        error: AccordError | None,
+        status: int,
+        **values: object,
     ) -> Response:
         """Render a page for somebody who is not logged in."""
-        text = self._templates.render(template, {"trouble": error, **values})
+        text = self._templates.render(
+            template,
+            {"trouble": error, "look": _look(request), "here": _address(request), **values},
+        )
         return Response(text, status, media_type="text/html; charset=utf-8")
 
     def _session(self, request: Request) -> ConsoleSession | None:
@@ -274,6 +320,17 @@ class Console:
         by_itself = _HTMX in request.headers or request.headers.get("accept") == sse.MEDIA_TYPE
         in_use = request.method == "POST" or not by_itself
         return self._tickets.session(request.cookies.get(COOKIE, ""), in_use=in_use)
+
+
+def _look(request: Request) -> str:
+    """The colours that a browser chose; empty for those of the device."""
+    chosen = request.cookies.get(_LOOK_COOKIE, "")
+    return chosen if chosen in _LOOKS else ""
+
+
+def _address(request: Request) -> str:
+    """Where a browser is, or the start page after something was sent."""
+    return request.url.path if request.method == "GET" else f"{PATH}/"
 
 
 def _to_login(request: Request) -> Response:

@@ -8,6 +8,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any, Final, Literal
 
+from accord.console.messages import tr
 from accord.console.sessions import ConsoleError
 
 WIDTH: Final = 640
@@ -111,9 +112,9 @@ def _number(value: Any, column: str) -> float:
         found = math.nan
     if not math.isfinite(found):
         raise ConsoleError(
-            f"the column {column[:80]} holds something other than numbers",
+            tr("the column {column} holds something other than numbers", column=column[:80]),
             where=str(value)[:80],
-            mend="choose a column of numbers for the height",
+            mend=tr("choose a column of numbers for the height"),
         )
     return found
 

@@ -28,6 +28,7 @@ from sqlalchemy import (
     update,
 )
 
+from accord.console.messages import tr
 from accord.console.sessions import ConsoleError
 from accord.kernel.clock import Clock
 from accord.kernel.identifiers import UlidSource
@@ -216,7 +217,8 @@ class Conversations:
         number = await self.store.write(work)
         if number is None:
             raise ConsoleError(
-                f"a conversation has at most {MOST_TURNS} questions", mend="begin a new one"
+                tr("a conversation has at most {most} questions", most=MOST_TURNS),
+                mend=tr("begin a new one"),
             )
         if not number:
             raise _missing(conversation_id)
@@ -313,8 +315,8 @@ def _title(text: str) -> str:
 
 def _missing(conversation_id: str) -> ConsoleError:
     return ConsoleError(
-        "there is no such conversation",
+        tr("there is no such conversation"),
         where=conversation_id[:40],
-        mend="choose one of the list",
+        mend=tr("choose one of the list"),
         status=404,
     )

@@ -9,18 +9,20 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Final
 
+from accord.console.messages import mark
 from accord.console.templates import MemberNames
 
 _MOST: Final = 16
 _WIDTH, _HEIGHT = 680, 300
 _OFFERS: Final = (
-    ("llm.", "models"),
-    ("embed.", "embeddings"),
-    ("experimental.rag.", "documents"),
-    ("file.", "files"),
-    ("market.", "market"),
-    ("chat.", "chat"),
+    ("llm.", mark("models")),
+    ("embed.", mark("embeddings")),
+    ("experimental.rag.", mark("documents")),
+    ("file.", mark("files")),
+    ("market.", mark("market")),
+    ("chat.", mark("chat")),
 )
+_OWN: Final = mark("this station")
 _MOST_LETTERS: Final = 18
 
 
@@ -71,9 +73,7 @@ def community_map(
     others = [each["node_id"] for each in members if each["node_id"] != own]
     others.sort(key=lambda each: met[each]["seen_seconds_ago"] if each in met else math.inf)
     shown = sorted(others[:_MOST])
-    placed = [
-        _station(names.name(own), _WIDTH // 2, _HEIGHT // 2 - 10, "this station", own_offers, None)
-    ]
+    placed = [_station(names.name(own), _WIDTH // 2, _HEIGHT // 2 - 10, _OWN, own_offers, None)]
     for number, node_id in enumerate(shown):
         angle = 2 * math.pi * number / len(shown) - math.pi / 2 + math.pi / max(4, len(shown))
         x = round(_WIDTH / 2 + math.cos(angle) * (_WIDTH / 2 - 90))
@@ -95,7 +95,7 @@ def _station(
         x,
         y,
         is_here=way.startswith("reached"),
-        is_own=way == "this station",
+        is_own=way == _OWN,
         way=way,
         offers=tuple(
             word for prefix, word in _OFFERS if any(each.startswith(prefix) for each in names)
@@ -106,10 +106,10 @@ def _station(
 
 def _way(peer: Mapping[str, Any] | None) -> str:
     if peer is None:
-        return "not met yet"
+        return mark("not met yet")
     if peer["failures"]:
-        return "away"
-    return "reached directly" if peer["endpoints"] else "reached when it calls"
+        return mark("away")
+    return mark("reached directly") if peer["endpoints"] else mark("reached when it calls")
 
 
 def _load(peer: Mapping[str, Any] | None) -> int | None:

@@ -11,6 +11,7 @@ from urllib.parse import quote
 
 from accord.community.client import Client
 from accord.community.rules.formats import display_id
+from accord.console.messages import tr, word
 from accord.console.page import Visit
 from accord.console.sessions import PATH
 from accord.console.templates import MemberNames
@@ -46,7 +47,11 @@ class Need:
 def plane_needs(visit: Visit) -> list[Need]:
     """Planes and their parts that are in trouble."""
     return [
-        Need(f"{each.name} is {each.state}", f"{PATH}/log", each.reason)
+        Need(
+            tr("{name} is {state}", name=word(each.name), state=word(each.state)),
+            f"{PATH}/log",
+            each.reason,
+        )
         for plane in visit.parts.planes()
         for each in (plane, *plane.parts)
         # What waits for a decision is among the plans.
@@ -63,11 +68,11 @@ async def relay_needs(visit: Visit) -> list[Need]:
         letters = await connector.delivery.dead_letters(limit=_LETTERS)
         replies = await connector.delivery.outbox(limit=_LETTERS, dead=True)
     except AccordError as error:
-        return [Need("Dead letters cannot be counted", why=str(error))]
+        return [Need(tr("Dead letters cannot be counted"), why=str(error))]
     owners = Counter(each.instance for each in letters)
     again = tuple(
         Settlement(
-            f"Deliver all of {owner} again",
+            tr("Deliver all of {owner} again", owner=owner),
             f"{_AGENTS}/replay",
             (("instance", owner), ("letter", "all")),
         )
@@ -75,12 +80,12 @@ async def relay_needs(visit: Visit) -> list[Need]:
     )
     needs = []
     if letters:
-        what = f"Messages that could not be delivered: {_count(len(letters))}"
+        what = tr("Messages that could not be delivered: {count}", count=_count(len(letters)))
         needs.append(Need(what, f"{_AGENTS}#letters", _reasons(letters), again))
     if replies:
         one = (("reply", str(replies[0].number)),)
-        once = Settlement("Try again", f"{_AGENTS}/retry", one)
-        what = f"Replies that could not be sent: {_count(len(replies))}"
+        once = Settlement(tr("Try again"), f"{_AGENTS}/retry", one)
+        what = tr("Replies that could not be sent: {count}", count=_count(len(replies)))
         settlements = (once,) if len(replies) == 1 else ()
         needs.append(Need(what, f"{_AGENTS}#replies", settlements=settlements))
     return needs
@@ -94,10 +99,15 @@ async def plan_needs(visit: Visit) -> list[Need]:
     try:
         told = await authority.operating.do("plans/list", {"state": "pending"})
     except AccordError as error:
-        return [Need("Plans cannot be counted", why=str(error))]
+        return [Need(tr("Plans cannot be counted"), why=str(error))]
     plans: list[dict[str, Any]] = told["plans"]
     if len(plans) > _MOST:
-        return [Need(f"Plans that wait for a decision: {len(plans)}", f"{_CONTRACTS}#plans")]
+        return [
+            Need(
+                tr("Plans that wait for a decision: {count}", count=len(plans)),
+                f"{_CONTRACTS}#plans",
+            )
+        ]
     return [_plan_need(each) for each in plans]
 
 
@@ -111,9 +121,9 @@ async def chat_needs(client: Client, names: MemberNames) -> list[Need]:
     )
     return [
         Need(
-            f"Unread messages from {names.name(peer)}: {count}",
+            tr("Unread messages from {name}: {count}", name=names.name(peer), count=count),
             f"{PATH}/chat?peer={quote(peer, safe='')}",
-            settlements=(Settlement("Mark as read", f"{PATH}/chat/read", (("peer", peer),)),),
+            settlements=(Settlement(tr("Mark as read"), f"{PATH}/chat/read", (("peer", peer),)),),
         )
         for peer, count in unread.items()
     ]
@@ -123,11 +133,14 @@ def invite_needs(community: Mapping[str, Any]) -> list[Need]:
     """Open invites: somebody has not joined yet."""
     return [
         Need(
-            f"Invited, and not here yet: {each['display_name'] or display_id(each['invitee'])}",
+            tr(
+                "Invited, and not here yet: {name}",
+                name=each["display_name"] or display_id(each["invitee"]),
+            ),
             f"{PATH}/members#invites",
             settlements=(
                 Settlement(
-                    "Withdraw",
+                    tr("Withdraw"),
                     f"{PATH}/members/withdraw",
                     (("node_id", each["invitee"]), ("event_id", each["event_id"])),
                     is_dangerous=True,
@@ -139,7 +152,7 @@ def invite_needs(community: Mapping[str, Any]) -> list[Need]:
 
 
 def _count(count: int) -> str:
-    return f"{count} or more" if count == _LETTERS else str(count)
+    return tr("{count} or more", count=count) if count == _LETTERS else str(count)
 
 
 def _reasons(letters: list[Any]) -> str:
@@ -149,15 +162,19 @@ def _reasons(letters: list[Any]) -> str:
 
 def _plan_need(plan: dict[str, Any]) -> Need:
     chosen = (("plan", plan["id"]),)
-    accept = Settlement("Accept", f"{_CONTRACTS}/accept", (*chosen, ("sure", "yes")))
-    reject = Settlement("Reject", f"{_CONTRACTS}/reject", chosen, is_dangerous=True)
+    accept = Settlement(tr("Accept"), f"{_CONTRACTS}/accept", (*chosen, ("sure", "yes")))
+    reject = Settlement(tr("Reject"), f"{_CONTRACTS}/reject", chosen, is_dangerous=True)
     # What others may fail on is accepted on the plan's own page, which shows what it changes.
     is_grave = plan["classification"] == "migration"
     return Need(
-        f"A plan waits for a decision: {plan['contract_id']} for {plan['deployment']}",
+        tr(
+            "A plan waits for a decision: {contract} for {deployment}",
+            contract=plan["contract_id"],
+            deployment=plan["deployment"],
+        ),
         f"{_CONTRACTS}/plan?id={quote(plan['id'], safe='')}",
-        "Others may fail on it, so look at it first."
+        tr("Others may fail on it, so look at it first.")
         if is_grave
-        else f"Its change is of the kind: {plan['classification']}.",
+        else tr("Its change is of the kind: {kind}.", kind=word(plan["classification"])),
         (reject,) if is_grave else (accept, reject),
     )

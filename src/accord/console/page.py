@@ -21,6 +21,7 @@ from starlette.responses import RedirectResponse, Response
 from accord.authority.assembly import RunningAuthority
 from accord.community.client import Client
 from accord.community.errors import Code, CommunityError
+from accord.console.messages import tr
 from accord.console.parts import ConsoleParts
 from accord.console.sessions import CSRF, PATH, ConsoleError, ConsoleSession, not_up
 from accord.kernel.errors import AccordError
@@ -53,7 +54,7 @@ class Form:
         """Return a field, or raise `ConsoleError` if it is empty."""
         value = self.text(name)
         if not value:
-            raise ConsoleError(f"{label} is missing", mend="fill it in")
+            raise ConsoleError(tr("{label} is missing", label=label), mend=tr("fill it in"))
         return value
 
     def number(self, name: str, label: str, least: float, most: float) -> float:
@@ -63,14 +64,21 @@ class Form:
         except ValueError:
             value = float("nan")
         if not least <= value <= most:
-            raise ConsoleError(f"{label} should be a number from {least:g} to {most:g}")
+            raise ConsoleError(
+                tr(
+                    "{label} should be a number from {least:g} to {most:g}",
+                    label=label,
+                    least=least,
+                    most=most,
+                )
+            )
         return value
 
     def file(self, name: str, label: str) -> UploadFile:
         """Return a file, or raise `ConsoleError` if none was chosen."""
         found = self.files.get(name)
         if found is None or not found.filename:
-            raise ConsoleError(f"{label} is missing", mend="choose one")
+            raise ConsoleError(tr("{label} is missing", label=label), mend=tr("choose one"))
         return found
 
 
@@ -102,7 +110,7 @@ async def _texts(request: Request) -> dict[str, str]:
             )
         )
     except ValueError:
-        raise _no_form("it cannot be read") from None
+        raise _no_form(tr("it cannot be read")) from None
 
 
 async def _multipart(request: Request) -> FormData:
@@ -121,7 +129,8 @@ async def _multipart(request: Request) -> FormData:
             raise _refusal(error) from None
         except OSError as error:
             raise ConsoleError(
-                f"there is no room for what was sent ({error.strerror})", status=507
+                tr("there is no room for what was sent ({strerror})", strerror=error.strerror),
+                status=507,
             ) from error
 
 
@@ -130,7 +139,7 @@ def _refusal(error: bodies.BodyError) -> ConsoleError:
 
 
 def _no_form(why: str) -> ConsoleError:
-    return ConsoleError(f"this is not a form: {why}", mend="use the page's own")
+    return ConsoleError(tr("this is not a form: {why}", why=why), mend=tr("use the page's own"))
 
 
 NOTHING: Final = Markup("")
@@ -224,14 +233,14 @@ class Visit:
         """Return a stripped query parameter, empty if missing; `ConsoleError` if it is too long."""
         value = self.request.query_params.get(name, "").strip()
         if len(value) > _QUERY_LENGTH:
-            raise ConsoleError("this is too long", where=name, mend="shorten it")
+            raise ConsoleError(tr("this is too long"), where=name, mend=tr("shorten it"))
         return value
 
     def number(self, name: str) -> int:
         """Return a query parameter that is a whole number, or raise `ConsoleError`."""
         value = self.query(name)
         if not (value.isascii() and value.isdecimal() and len(value) < _DIGITS):
-            raise ConsoleError("expected a number", where=name)
+            raise ConsoleError(tr("expected a number"), where=name)
         return int(value)
 
     @property
@@ -252,7 +261,7 @@ class Visit:
         """Return the station's authority, or raise `ConsoleError` if it is not up."""
         running = self.parts.authority()
         if running is None:
-            raise not_up("the authority")
+            raise not_up(tr("the authority"))
         return running
 
     @asynccontextmanager
@@ -266,8 +275,8 @@ class Visit:
         if not there:
             raise CommunityError(
                 Code.NOT_FOUND,
-                "this station is in no community yet",
-                mend="found or join one on Home",
+                tr("this station is in no community yet"),
+                mend=tr("found or join one on Home"),
             )
         chosen = self.console.chosen(self.session)
         async with self.parts.node.client(chosen if chosen in there else there[0]) as client:

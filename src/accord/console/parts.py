@@ -25,6 +25,7 @@ from accord.capabilities.file import Blobs
 from accord.community.client import Client
 from accord.community.errors import Code, CommunityError
 from accord.console.answers import Answers
+from accord.console.messages import tr
 from accord.console.sessions import ConsoleError
 from accord.kernel.clock import Clock, SystemClock
 from accord.kernel.signing import SigningKey
@@ -116,9 +117,9 @@ class CommandRunner:
         """
         if self.latest is not None and not self.latest.has_ended:
             raise ConsoleError(
-                "another command is under way",
+                tr("another command is under way"),
                 where=self.latest.command,
-                mend="wait until it has ended, or stop it",
+                mend=tr("wait until it has ended, or stop it"),
                 status=409,
             )
         work = self.latest = CommandRun(command, self._clock.now())
@@ -136,7 +137,9 @@ class CommandRunner:
         except (OSError, ValueError) as error:
             os.close(master)
             work.end(-1)
-            raise ConsoleError(f"the command cannot be started ({error})", status=500) from error
+            raise ConsoleError(
+                tr("the command cannot be started ({error})", error=error), status=500
+            ) from error
         finally:
             os.close(slave)
         self._process = process
@@ -289,8 +292,8 @@ class NodeAccess:
         if transport is None:
             raise CommunityError(
                 Code.PARTITION,
-                "the community is not up",
-                mend="wait a moment; Home shows the state of its plane",
+                tr("the community is not up"),
+                mend=tr("wait a moment; Home shows the state of its plane"),
             )
         return transport
 
@@ -321,6 +324,7 @@ class ConsoleParts:
         questions: Held while a question about the published tables is answered.
         figures: The figures of the last day, each with its time, the oldest first.
         answers: The conversations with the documents, and what is being answered.
+        language: The language of the pages, or `auto` for that of the browser.
     """
 
     name: str
@@ -337,6 +341,7 @@ class ConsoleParts:
     log_file: Path | None
     landing: str | None = None
     home_option: str = ""
+    language: str = "auto"
     answers: Answers | None = None
     chat: Callable[[], Admin | None] = _no_chat
     children: CommandRunner = field(default_factory=CommandRunner)

@@ -10,6 +10,7 @@ from dataclasses import dataclass
 from itertools import pairwise
 from typing import Final
 
+from accord.console.messages import tr, word
 from accord.telemetry.figures import Figure, format_figure
 
 _BUCKETS: Final = 60
@@ -67,9 +68,9 @@ def tiles(samples: Samples, now: float) -> list[Tile]:
     interval = min((b - a for a, b in pairwise(times) if b > a), default=_INTERVAL)
     covered = now - times[0]
     minutes = max(2, math.ceil(covered / 60))
-    spans = [("hour", _HOUR), ("day", _DAY)]
+    spans = [(tr("hour"), _HOUR), (tr("day"), _DAY)]
     if covered < _HOUR - _INTERVAL:
-        spans = [(f"{minutes} minutes", minutes * 60.0)]
+        spans = [(tr("{count} minutes", count=minutes), minutes * 60.0)]
     made = []
     for latest in samples[-1][1]:
         series = [
@@ -106,7 +107,11 @@ def plot(
         for _, each in sorted(buckets.items())
     ]
     if not points:
-        return Plot(span, (), f"{figure.name}, last {span}: nothing was recorded")
+        return Plot(
+            span,
+            (),
+            tr("{name}, last {span}: nothing was recorded", name=word(figure.name), span=span),
+        )
     values = [value for _, value in points]
     least, most = min(0.0, *values), max(values)
     scale = (_HEIGHT - 2 * _EDGE) / (most - least) if most > least else 0.0
@@ -131,7 +136,13 @@ def plot(
     return Plot(
         span,
         tuple(_points(each) for each in drawn),
-        f"{figure.name}, last {span}: {low} to {high}",
+        tr(
+            "{name}, last {span}: {low} to {high}",
+            name=word(figure.name),
+            span=span,
+            low=low,
+            high=high,
+        ),
         tuple(_points([(each[0][0], ground), *each, (each[-1][0], ground)]) for each in drawn),
         high,
     )

@@ -19,6 +19,7 @@ from urllib.parse import urlsplit
 from starlette.requests import Request
 from starlette.responses import Response
 
+from accord.console.messages import tr
 from accord.kernel.clock import Clock
 from accord.kernel.errors import AccordError
 from accord.web.origin import is_own_page
@@ -34,11 +35,10 @@ class ConsoleError(AccordError):
         self.status = status
 
 
-def not_up(
-    what: str, mend: str = "wait a moment; Home shows the state of its plane"
-) -> ConsoleError:
+def not_up(what: str, mend: str = "") -> ConsoleError:
     """The error of a page that needs a part of the station which does not run now."""
-    return ConsoleError(f"{what} is not up", mend=mend, status=503)
+    mend = mend or tr("wait a moment; Home shows the state of its plane")
+    return ConsoleError(tr("{what} is not up", what=what), mend=mend, status=503)
 
 
 LINK_SECONDS: Final = 900.0
@@ -97,8 +97,8 @@ class Tickets:
         file = _ticket_file(self._links, link)
         if file is None or self._ends_at(file, LINK_SECONDS) is None or not _remove(file):
             raise ConsoleError(
-                "this link was used already, or has run out",
-                mend="get a new one with `accord console link`",
+                tr("this link was used already, or has run out"),
+                mend=tr("get a new one with `accord console link`"),
                 status=403,
             )
         return self._make(self._sessions, self._session_seconds)
@@ -130,7 +130,9 @@ class Tickets:
         """End a session by its id; `ConsoleError` if there is none."""
         wanted = [each.id for each in self.sessions() if each.id == session_id]
         if not wanted or not _remove(self._sessions / wanted[0]):
-            raise ConsoleError("there is no such session", mend="load the page again", status=404)
+            raise ConsoleError(
+                tr("there is no such session"), mend=tr("load the page again"), status=404
+            )
 
     def end(self, session: ConsoleSession) -> None:
         """End a session."""
@@ -156,9 +158,12 @@ class Tickets:
             draft.rename(file)
         except OSError as error:
             raise ConsoleError(
-                f"nobody can log in: this cannot be written ({error.strerror})",
+                tr(
+                    "nobody can log in: this cannot be written ({strerror})",
+                    strerror=error.strerror,
+                ),
                 where=str(folder),
-                mend="let this user write there, and see that the disk has room",
+                mend=tr("let this user write there, and see that the disk has room"),
                 status=503,
             ) from error
         return secret
@@ -227,38 +232,55 @@ class RequestGuard:
         ours = _PORT.sub("", host) in _LOOPBACK or (host and host == self._base.netloc.lower())
         if not ours:
             raise ConsoleError(
-                "the console does not answer under this name",
+                tr("the console does not answer under this name"),
                 where=host[:200] or None,
-                mend="use http://127.0.0.1 with the station's port, or set [console] url",
+                mend=tr("use http://127.0.0.1 with the station's port, or set [console] url"),
                 status=421,
             )
 
     def demand_own_page(self, request: Request) -> None:
         """Raise `ConsoleError` for a change that another site caused."""
         if not is_own_page(request.headers, self._base, also_by_host=True):
-            raise ConsoleError("another site asked for this, so nothing was done", status=403)
+            raise ConsoleError(tr("another site asked for this, so nothing was done"), status=403)
 
     def demand_token(self, session: ConsoleSession, given: str) -> None:
         """Raise `ConsoleError` for a form without its session's token."""
         if not hmac.compare_digest(session.csrf.encode(), given.encode()):
             raise ConsoleError(
-                "this form is not one of this session's, so nothing was done",
-                mend="load the page again and send it once more",
+                tr("this form is not one of this session's, so nothing was done"),
+                mend=tr("load the page again and send it once more"),
                 status=403,
             )
 
     def set_cookie(self, request: Request, response: Response, secret: str) -> None:
         """Set the session cookie, valid until the browser is closed."""
-        # A proxy may terminate TLS; the browser's Origin was checked already.
-        came_by = request.headers.get("origin", self._base.scheme).partition(":")[0]
         response.set_cookie(
             COOKIE,
             secret,
             path=PATH,
-            secure="https" in (request.url.scheme, came_by),
+            secure=self._is_secure(request),
             httponly=True,
             samesite="strict",
         )
+
+    def keep_choice(
+        self, request: Request, response: Response, name: str, value: str, seconds: int
+    ) -> None:
+        """Set a cookie that is no secret."""
+        response.set_cookie(
+            name,
+            value,
+            max_age=seconds,
+            path=PATH,
+            secure=self._is_secure(request),
+            httponly=True,
+            samesite="strict",
+        )
+
+    def _is_secure(self, request: Request) -> bool:
+        # A proxy may terminate TLS; the browser's Origin was checked already.
+        came_by = request.headers.get("origin", self._base.scheme).partition(":")[0]
+        return "https" in (request.url.scheme, came_by)
 
     def delete_cookie(self, response: Response) -> None:
         """Delete the session cookie."""

@@ -20,6 +20,7 @@ from starlette.routing import Route
 
 from accord.community.rules.formats import display_id
 from accord.console.markdown import markdown
+from accord.console.messages import LANGUAGES, gettext_functions, language, mark, tr, word
 from accord.console.sessions import PATH
 from accord.kernel.clock import format_time
 from accord.kernel.errors import AccordError
@@ -105,30 +106,38 @@ _PLACE: Final = re.compile(r"(/\S*|(?:ed25519|blake3|sha256):\S*): (?=\S)")
 _PATTERN: Final = re.compile(r'does not match "(?P<pattern>.*)"', re.DOTALL)
 _ANY: Final = re.compile(r"is not valid under any of the schemas.*", re.DOTALL)
 _FORMS: Final = {
-    "^ed25519:[A-Za-z0-9_-]{43}$": (
+    "^ed25519:[A-Za-z0-9_-]{43}$": mark(
         "is not the id of a station or a community, which is ed25519: and 43 letters and digits"
     ),
-    "^blake3:[0-9a-f]{64}$": "is not the id of a file, which is blake3: and 64 digits and letters",
-    "^[0-7][0-9A-HJKMNP-TV-Z]{25}$": "is not the id of an event, which has 26 letters and digits",
-    "^[a-z0-9-]{1,64}$": "may have at most 64 of the letters a to z, digits and hyphens",
-    "^[a-z]{2,3}(-[A-Za-z0-9]{1,8})*$": "is not the code of a language, such as en, de or pt-BR",
-    "^[^\\u0000-\\u001f\\u007f-\\u009f]*$": "has control characters, such as a line break",
+    "^blake3:[0-9a-f]{64}$": mark(
+        "is not the id of a file, which is blake3: and 64 digits and letters"
+    ),
+    "^[0-7][0-9A-HJKMNP-TV-Z]{25}$": mark(
+        "is not the id of an event, which has 26 letters and digits"
+    ),
+    "^[a-z0-9-]{1,64}$": mark("may have at most 64 of the letters a to z, digits and hyphens"),
+    "^[a-z]{2,3}(-[A-Za-z0-9]{1,8})*$": mark(
+        "is not the code of a language, such as en, de or pt-BR"
+    ),
+    "^[^\\u0000-\\u001f\\u007f-\\u009f]*$": mark("has control characters, such as a line break"),
 }
-_UNKNOWN: Final = "does not have the form that is expected here"
+# How errors about a value of a schema begin.
+_VALUE: Final = "the value "
+_UNKNOWN: Final = mark("does not have the form that is expected here")
 # The forms' names for members of requests and events, where they differ.
 _FIELDS: Final = {
-    "body": "the text",
-    "cid": "the file's id",
-    "corpus": "the corpus",
-    "display_name": "the name",
-    "event_id": "the post",
-    "invitee_node_id": "the id of their station",
-    "licence": "the licence",
-    "node_id": "the station's id",
-    "recipient": "the recipient",
-    "tags": "a tag",
-    "title": "the title",
-    "ttl_seconds": "the number of days",
+    "body": mark("the text"),
+    "cid": mark("the file's id"),
+    "corpus": mark("the corpus"),
+    "display_name": mark("the name"),
+    "event_id": mark("the post"),
+    "invitee_node_id": mark("the id of their station"),
+    "licence": mark("the licence"),
+    "node_id": mark("the station's id"),
+    "recipient": mark("the recipient"),
+    "tags": mark("a tag"),
+    "title": mark("the title"),
+    "ttl_seconds": mark("the number of days"),
 }
 
 
@@ -147,25 +156,27 @@ def plain_refusal(error: AccordError) -> Refusal:
     if where is None and (place := _PLACE.match(what)):
         # An error from the wire is one sentence.
         what, where = what[place.end() :], place[1]
-    said = _ANY.sub(_UNKNOWN, _PATTERN.sub(_describe_pattern, what))
+    said = _ANY.sub(tr(_UNKNOWN), _PATTERN.sub(_describe_pattern, what))
     if where is not None and where.startswith("/"):
         field = _field_name(where)
-        if said.startswith("the value "):
-            return Refusal(f"{field} {said.removeprefix('the value ')}", mend=error.mend)
+        if said.startswith(_VALUE):
+            return Refusal(f"{field} {said.removeprefix(_VALUE)}", mend=error.mend)
         return Refusal(said, field, error.mend)
     return Refusal(said, where, error.mend)
 
 
 def _describe_pattern(found: re.Match[str]) -> str:
-    return _FORMS.get(found["pattern"], _UNKNOWN)
+    return tr(_FORMS.get(found["pattern"], _UNKNOWN))
 
 
 def _field_name(pointer: str) -> str:
     """A person's name for what a pointer leads to; list items have the list's name."""
     names = [each for each in pointer.split("/") if each and not each.isdecimal()]
     if not names or names[-1] in ("input", "data", "params"):
-        return "what was sent"
-    return _FIELDS.get(names[-1], f"the {names[-1].replace('_', ' ')}")
+        return tr("what was sent")
+    if names[-1] in _FIELDS:
+        return tr(_FIELDS[names[-1]])
+    return tr("the {name}", name=names[-1].replace("_", " "))
 
 
 _UNITS: Final = ("bytes", "kB", "MB", "GB", "TB")
@@ -184,7 +195,13 @@ class Templates:
             trim_blocks=True,
             lstrip_blocks=True,
             auto_reload=False,
+            extensions=["jinja2.ext.i18n"],
         )
+        self._environment.policies["ext.i18n.trimmed"] = True
+        one, several = gettext_functions()
+        # The extension adds these.
+        install: Any = self._environment
+        install.install_gettext_callables(one, several, newstyle=True)
         self._environment.filters.update(
             size=size,
             moment=moment,
@@ -193,9 +210,14 @@ class Templates:
             plain=plain_refusal,
             bdi=bdi,
             markdown=markdown,
+            word=_word,
         )
         self._environment.globals.update(
-            values, assets={each.name: each.url for each in assets}, path=PATH
+            values,
+            assets={each.name: each.url for each in assets},
+            path=PATH,
+            language=language,
+            languages=LANGUAGES,
         )
 
     def render(self, template: str, values: Mapping[str, Any]) -> Markup:
@@ -224,6 +246,12 @@ def moment(time: str | int) -> Markup:
 def bdi(name: str) -> Markup:
     """Isolate a name whose text direction may differ."""
     return Markup("<bdi>{}</bdi>").format(name)
+
+
+@jinja2.pass_context
+def _word(_context: jinja2.runtime.Context, text: object) -> str:
+    """Translate a word; with the context, so that no constant is translated when compiled."""
+    return word(text)
 
 
 def short(identifier: str) -> str:

@@ -10,6 +10,7 @@ from typing import Any
 
 from accord.community.client import Client
 from accord.community.errors import Code, CommunityError
+from accord.console.messages import tr
 from accord.console.page import Visit
 from accord.console.sessions import PATH
 
@@ -41,38 +42,38 @@ async def first_steps(
     is_shared = community is not None and (community["members"] > 1 or bool(community["invites"]))
     return [
         Step(
-            "Be in a community",
-            "Found one of your own, or join by an invite link.",
+            tr("Be in a community"),
+            tr("Found one of your own, or join by an invite link."),
             f"{PATH}/#community",
-            "Found or join",
+            tr("Found or join"),
             community is not None,
         ),
         Step(
-            "Invite somebody",
-            "You need the id of their station, which its Home shows.",
+            tr("Invite somebody"),
+            tr("You need the id of their station, which its Home shows."),
             f"{PATH}/members#invite",
-            "Invite",
+            tr("Invite"),
             is_shared,
         ),
         Step(
-            "Post on the market",
-            "Say what you offer or look for; every member sees it.",
+            tr("Post on the market"),
+            tr("Say what you offer or look for; every member sees it."),
             f"{PATH}/market#post",
-            "Post",
+            tr("Post"),
             bool(posts),
         ),
         Step(
-            "Add a document",
-            "A text, a PDF or notes: the station can answer from it.",
+            tr("Add a document"),
+            tr("A text, a PDF or notes: the station can answer from it."),
             f"{PATH}/files#add",
-            "Add",
+            tr("Add"),
             bool(corpora),
         ),
         Step(
-            "Ask a question about it",
-            "The answer names the passages that it rests on.",
+            tr("Ask a question about it"),
+            tr("The answer names the passages that it rests on."),
             f"{PATH}/ask",
-            "Ask",
+            tr("Ask"),
             is_done=False,
         ),
     ]

@@ -21,6 +21,7 @@ from starlette.responses import RedirectResponse, Response
 from starlette.routing import Route
 
 from accord.console.app import HEADERS
+from accord.console.messages import mark, tr
 from accord.console.page import Form, read_form
 from accord.console.sessions import ConsoleError, RequestGuard
 from accord.console.templates import Templates, assets
@@ -35,9 +36,9 @@ _FILE: Final = "$file"
 _SECONDS: Final = 20.0
 _ITEMS: Final = 20
 _KINDS: Final = {
-    "rpc": ("RPC", "Call"),
-    "operations": ("operation", "Start"),
-    "feeds": ("feed", "Open"),
+    "rpc": ("RPC", mark("Call")),
+    "operations": ("operation", mark("Start")),
+    "feeds": ("feed", mark("Open")),
     "events": ("event", ""),
     "jobs": ("job", ""),
 }
@@ -135,8 +136,8 @@ class TryPage:
             return response
         if not self._is_secret(request.cookies.get(_COOKIE, "")):
             raise ConsoleError(
-                "this page is for whoever started the service",
-                mend="open the address that `accord service dev` printed",
+                tr("this page is for whoever started the service"),
+                mend=tr("open the address that `accord service dev` printed"),
                 status=403,
             )
         return None
@@ -157,14 +158,14 @@ class TryPage:
         section, name = request.path_params["section"], request.path_params["name"]
         declared = self.manifest.get(section, {}).get(name)
         if declared is None or not _KINDS.get(section, ("", ""))[1]:
-            raise ConsoleError("the contract has no such surface", status=404)
+            raise ConsoleError(tr("the contract has no such surface"), status=404)
         async with read_form(request) as form:
             began = time.monotonic()
             try:
                 payload = read_value(fields_of(self._schema(declared["input"])), form.texts)
-                said, title = await self._call(section, name, payload, form), "Answer"
+                said, title = await self._call(section, name, payload, form), tr("Answer")
             except AccordError as error:
-                said, title = _described(error), getattr(error, "type", "Error")
+                said, title = _described(error), getattr(error, "type", tr("Error"))
             text = json.dumps(said, ensure_ascii=False, indent=2)
             outcome = Outcome(title, text, int((time.monotonic() - began) * 1000))
             return self._contract((section, name), form.texts, outcome)

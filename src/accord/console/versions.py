@@ -4,6 +4,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Final
 
+from accord.console.messages import tr
 from accord.contracts.compatibility import ContractUser, compare, impact
 
 MOST: Final = 7
@@ -27,8 +28,8 @@ class VersionStep:
     def text(self) -> str:
         """Its verdict in words."""
         if self.fails:
-            return _short(f"may fail for {', '.join(self.fails)}")
-        return "compatible" if self.compatible else "not compatible"
+            return _short(tr("may fail for {names}", names=", ".join(self.fails)))
+        return tr("compatible") if self.compatible else tr("not compatible")
 
     @property
     def is_well(self) -> bool:
@@ -83,7 +84,7 @@ def version_graph(
         nodes.append(
             VersionNode(
                 each["digest"],
-                f"version {each['number']}",
+                tr("version {number}", number=each["number"]),
                 _short("; ".join(each["states"])),
                 place * _ROW + 22,
                 step,

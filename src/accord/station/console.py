@@ -134,6 +134,7 @@ class ConsolePlane:
             address=self.address,
             home=settings.home,
             home_option=home_option(settings.home),
+            language=settings.console.language,
             clock=self.clock,
             node=NodeAccess(self.key, self.clock, transport),
             blobs=Blobs(settings.home / "blobs", self.clock),

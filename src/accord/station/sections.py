@@ -396,6 +396,13 @@ class ConsoleSettings(Section):
             gt=0, le=8760, description="after how long without a request one has to log in again"
         ),
     ] = 2.0
+    language: Annotated[
+        Literal["auto", "en", "de"],
+        Field(
+            description="the language of the pages: `auto` takes the browser's, as far as there is "
+            "a catalogue of it; somebody can choose another in their browser"
+        ),
+    ] = "auto"
 
 
 class ConciergeSettings(Section):

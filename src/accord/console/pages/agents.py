@@ -13,6 +13,7 @@ from typing import Final
 from sqlalchemy import Connection, func, select
 from starlette.responses import Response
 
+from accord.console.messages import mark, tr
 from accord.console.page import Page, Piece, Visit
 from accord.console.sessions import ConsoleError, not_up
 from accord.kernel.clock import format_time
@@ -31,12 +32,12 @@ from accord.storage import journal
 
 STREAMS: Final = ("relay.inbound", "relay.decisions", "relay.deliveries")
 _STATES: Final = {
-    "pending": "waits to be sent",
-    "sent": "sent, not acknowledged yet",
-    "acked": "acknowledged",
-    "dead": "a dead letter",
-    "parked": "waits for an answer of its platform",
-    "refused": "not delivered",
+    "pending": mark("waits to be sent"),
+    "sent": mark("sent, not acknowledged yet"),
+    "acked": mark("acknowledged"),
+    "dead": mark("a dead letter"),
+    "parked": mark("waits for an answer of its platform"),
+    "refused": mark("not delivered"),
 }
 
 
@@ -149,7 +150,7 @@ def message_report(explained: Explanation) -> MessageReport:
     candidates = []
     for each in decision.candidates:
         standing = standings.get(each.instance)
-        state = "not delivered" if standing is None else _STATES[standing.state]
+        state = mark("not delivered") if standing is None else _STATES[standing.state]
         candidates.append(
             Recipient(
                 each.instance,
@@ -166,7 +167,7 @@ def message_report(explained: Explanation) -> MessageReport:
         format_millis(explained.received_at),
         event.platform,
         event.chat_id,
-        "somebody who is not linked" if explained.is_counted else event.author or "nobody",
+        tr("somebody who is not linked") if explained.is_counted else event.author or tr("nobody"),
         decision.tenant,
         tuple(each for each in candidates if each.instance in received),
         None if received else decision.refusal,
@@ -214,15 +215,15 @@ async def platform_names(
 
 def _agent_row(record: InstanceRecord, queue: AgentQueue, connected: frozenset[str]) -> AgentRow:
     if record.suspended:
-        state, is_well = "its tenant is switched off", False
+        state, is_well = mark("its tenant is switched off"), False
     elif record.revoked_at is not None:
-        state, is_well = "revoked", False
+        state, is_well = mark("revoked"), False
     elif record.instance in connected:
-        state, is_well = "connected", True
+        state, is_well = mark("connected"), True
     elif queue.asleep:
-        state, is_well = "asleep", True
+        state, is_well = mark("asleep"), True
     else:
-        state, is_well = "not connected", False
+        state, is_well = mark("not connected"), False
     return AgentRow(
         record.instance,
         record.tenant,
@@ -322,7 +323,7 @@ async def live(visit: Visit) -> Response:
 async def token(visit: Visit) -> Response:
     """Create a token by which one gateway can enrol, and show it once."""
     form = visit.form
-    hours = form.number("hours", "The number of hours", 0.001, 8760)
+    hours = form.number("hours", tr("The number of hours"), 0.001, 8760)
     made = await _control(visit, _connector(visit)).mint_token(
         form.text("tenant") or "default",
         form.text("agent") or None,
@@ -336,10 +337,12 @@ async def token(visit: Visit) -> Response:
 async def invite(visit: Visit) -> Response:
     """Create a link by which one person joins a space of the web chat, and show it once."""
     form, chat = visit.form, _chat(visit)
-    hours = form.number("invite_hours", "The number of hours", 0.001, 8760)
-    space = form.needed("space", "The space")
+    hours = form.number("invite_hours", tr("The number of hours"), 0.001, 8760)
+    space = form.needed("space", tr("The space"))
     if space not in {each.id for each in await chat.spaces()}:
-        raise ConsoleError("there is no such space", where=space[:80], mend="load the page again")
+        raise ConsoleError(
+            tr("there is no such space"), where=space[:80], mend=tr("load the page again")
+        )
     made = await chat.invite(
         space, manager=form.text("manager") == "yes", seconds=max(1, round(hours * _HOUR))
     )
@@ -349,58 +352,60 @@ async def invite(visit: Visit) -> Response:
 
 async def withdraw(visit: Visit) -> Response:
     """Withdraw an invitation."""
-    await _chat(visit).withdraw(visit.form.needed("invite", "The invitation"))
-    return visit.done("Nobody can join by that invitation any more.")
+    await _chat(visit).withdraw(visit.form.needed("invite", tr("The invitation")))
+    return visit.done(tr("Nobody can join by that invitation any more."))
 
 
 async def remove(visit: Visit) -> Response:
     """Remove a person's access to the web chat, with all links to agents."""
-    chat, user = _chat(visit), visit.form.needed("user", "The person")
+    chat, user = _chat(visit), visit.form.needed("user", tr("The person"))
     known = {each.id: each.name for each in await chat.users() if not each.is_removed}
     if user not in known:
         raise ConsoleError(
-            "there is nobody with that id", where=user[:80], mend="load the page again"
+            tr("there is nobody with that id"), where=user[:80], mend=tr("load the page again")
         )
     await chat.remove_user(user)
     await _control(visit, _connector(visit)).unbind(_WEBCHAT, user)
-    return visit.done(f"{known[user]} cannot come in any more.")
+    return visit.done(tr("{name} cannot come in any more.", name=known[user]))
 
 
 async def revoke(visit: Visit) -> Response:
     """Revoke an agent at once."""
-    instance = visit.form.needed("instance", "The agent")
+    instance = visit.form.needed("instance", tr("The agent"))
     if visit.form.text("sure") != "yes":
         raise ConsoleError(
-            "nothing was done: what waits for it would become dead letters",
-            mend="tick the box, too",
+            tr("nothing was done: what waits for it would become dead letters"),
+            mend=tr("tick the box, too"),
         )
     await _control(visit, await _connector_of(visit, instance)).revoke(instance)
-    return visit.done(f"{instance} is revoked.")
+    return visit.done(tr("{instance} is revoked.", instance=instance))
 
 
 async def pardon(visit: Visit) -> Response:
     """Let a revoked agent enrol again."""
-    instance = visit.form.needed("instance", "The agent")
+    instance = visit.form.needed("instance", tr("The agent"))
     await _control(visit, await _connector_of(visit, instance)).pardon(instance)
-    return visit.done(f"{instance} may enrol again.")
+    return visit.done(tr("{instance} may enrol again.", instance=instance))
 
 
 async def replay(visit: Visit) -> Response:
     """Put dead letters at the end of their agent's queue."""
-    connector, instance = _connector(visit), visit.form.needed("instance", "The agent")
+    connector, instance = _connector(visit), visit.form.needed("instance", tr("The agent"))
     chosen = await _chosen(visit, connector, instance)
     for start in range(0, len(chosen), _AT_ONCE):
         some = chosen[start : start + _AT_ONCE]
         await connector.delivery.replay(instance, some, by=visit.actor)
-    return visit.done(f"{len(chosen)} will be delivered to {instance} again.")
+    return visit.done(
+        tr("{count} will be delivered to {instance} again.", count=len(chosen), instance=instance)
+    )
 
 
 async def drop(visit: Visit) -> Response:
     """Delete a dead letter."""
-    connector, instance = _connector(visit), visit.form.needed("instance", "The agent")
+    connector, instance = _connector(visit), visit.form.needed("instance", tr("The agent"))
     chosen = await _chosen(visit, connector, instance)
     await connector.delivery.drop(instance, chosen[:_AT_ONCE], by=visit.actor)
-    return visit.done("It is forgotten.")
+    return visit.done(tr("It is forgotten."))
 
 
 async def retry(visit: Visit) -> Response:
@@ -408,7 +413,7 @@ async def retry(visit: Visit) -> Response:
     chosen = _reply(visit)
     if not await _connector(visit).delivery.retry_actions([chosen], by=visit.actor):
         raise _no_reply(str(chosen))
-    return visit.done("It will be tried again.")
+    return visit.done(tr("It will be tried again."))
 
 
 async def forget(visit: Visit) -> Response:
@@ -416,19 +421,21 @@ async def forget(visit: Visit) -> Response:
     chosen = _reply(visit)
     if not await _connector(visit).delivery.drop_actions([chosen], by=visit.actor):
         raise _no_reply(str(chosen))
-    return visit.done("It is forgotten.")
+    return visit.done(tr("It is forgotten."))
 
 
 def _reply(visit: Visit) -> int:
     """The number of the reply that a form names."""
-    wanted = visit.form.needed("reply", "The reply")
+    wanted = visit.form.needed("reply", tr("The reply"))
     if not wanted.isascii() or not wanted.isdecimal() or len(wanted) > 18:
         raise _no_reply(wanted)
     return int(wanted)
 
 
 def _no_reply(wanted: str) -> ConsoleError:
-    return ConsoleError("there is no such reply", where=wanted[:40], mend="load the page again")
+    return ConsoleError(
+        tr("there is no such reply"), where=wanted[:40], mend=tr("load the page again")
+    )
 
 
 async def _explain(visit: Visit, event: str) -> MessageReport | None:
@@ -439,9 +446,9 @@ async def _explain(visit: Visit, event: str) -> MessageReport | None:
         found = await _connector(visit).delivery.why(event)
     if found is None:
         raise ConsoleError(
-            "nothing is known of this message",
+            tr("nothing is known of this message"),
             where=event[:80],
-            mend="Agents shows the latest; records are kept as long as the journal",
+            mend=tr("Agents shows the latest; records are kept as long as the journal"),
             status=404,
         )
     [shown] = await with_names(_connector(visit).delivery.platforms, [message_report(found)])
@@ -483,7 +490,9 @@ def _chat(visit: Visit) -> Admin:
     """The web chat's administration, in the name of this session."""
     chat = visit.parts.chat()
     if chat is None:
-        raise not_up("the web chat", "switch it on with `[relay] webchat`, or wait a moment")
+        raise not_up(
+            tr("the web chat"), tr("switch it on with `[relay] webchat`, or wait a moment")
+        )
     return chat.acting_as(visit.actor)
 
 
@@ -502,12 +511,14 @@ async def _recent_messages(connector: Connector) -> list[MessageReport]:
 async def _chosen(visit: Visit, connector: Connector, instance: str) -> list[int]:
     """The existing letter that a form names, or all of the agent's."""
     there = await connector.store.read(lambda c: letter_numbers(c, instance))
-    wanted = visit.form.needed("letter", "The letter")
+    wanted = visit.form.needed("letter", tr("The letter"))
     if wanted == "all":
         return there
     if wanted not in map(str, there):
         raise ConsoleError(
-            "the agent has no such dead letter", where=wanted[:40], mend="load the page again"
+            tr("the agent has no such dead letter"),
+            where=wanted[:40],
+            mend=tr("load the page again"),
         )
     return [int(wanted)]
 
@@ -517,7 +528,7 @@ async def _connector_of(visit: Visit, instance: str) -> Connector:
     connector = _connector(visit)
     if instance not in {each.instance for each in await connector.control.instances()}:
         raise ConsoleError(
-            "no such agent has enrolled", where=instance[:80], mend="load the page again"
+            tr("no such agent has enrolled"), where=instance[:80], mend=tr("load the page again")
         )
     return connector
 
@@ -530,13 +541,13 @@ def _control(visit: Visit, connector: Connector) -> Control:
 def _connector(visit: Visit) -> Connector:
     connector = visit.parts.relay()
     if connector is None:
-        raise not_up("the relay")
+        raise not_up(tr("the relay"))
     return connector
 
 
 PAGE: Final = Page(
     "agents",
-    "Agents",
+    mark("Agents"),
     show,
     reads={"why": show_why, "live": live},
     acts={
@@ -551,5 +562,5 @@ PAGE: Final = Page(
         "retry": retry,
         "forget": forget,
     },
-    group="Agents",
+    group=mark("Agents"),
 )

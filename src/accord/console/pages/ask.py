@@ -12,6 +12,7 @@ from accord.concierge.community import CommunityAccess
 from accord.console.answers import Answers, RunningAnswer, exported
 from accord.console.conversations import Conversation, Turn
 from accord.console.markdown import markdown
+from accord.console.messages import mark, tr
 from accord.console.page import Page, Piece, Visit
 from accord.console.sessions import ConsoleError, not_up
 from accord.kernel.errors import AccordError
@@ -64,9 +65,12 @@ async def show(visit: Visit) -> Response:
 async def ask(visit: Visit) -> Response:
     """Ask a question in a conversation, or in a new one."""
     answers, form = _answers(visit), visit.form
-    question = form.needed("q", "The question").replace("\0", "")
+    question = form.needed("q", tr("The question")).replace("\0", "")
     if len(question) > _QUESTION:
-        raise ConsoleError(f"a question has at most {_QUESTION} letters", mend="ask for less")
+        raise ConsoleError(
+            tr("a question has at most {most} letters", most=_QUESTION),
+            mend=tr("ask for less"),
+        )
     corpus, model = form.text("corpus")[:_NAME], form.text("model")[:_NAME]
     kept = answers.conversations
     if form.text("c"):
@@ -101,17 +105,17 @@ async def whole(visit: Visit) -> Response:
 
 async def stop(visit: Visit) -> Response:
     """Stop the answer that is being made; what was said is kept."""
-    chosen = visit.form.needed("c", "The conversation")
+    chosen = visit.form.needed("c", tr("The conversation"))
     await _answers(visit).stop(chosen)
     return RedirectResponse(_address(visit, chosen), 303)
 
 
 async def retry(visit: Visit) -> Response:
     """Ask the last question again, as a new one."""
-    answers, chosen = _answers(visit), visit.form.needed("c", "The conversation")
+    answers, chosen = _answers(visit), visit.form.needed("c", tr("The conversation"))
     conversation, turns = await answers.conversations.get(chosen)
     if not turns:
-        raise ConsoleError("nothing was asked here yet", mend="write a question")
+        raise ConsoleError(tr("nothing was asked here yet"), mend=tr("write a question"))
     await answers.stop(chosen)
     await answers.ask(conversation, turns[-1].question, visit.community)
     return RedirectResponse(_address(visit, chosen), 303)
@@ -119,18 +123,18 @@ async def retry(visit: Visit) -> Response:
 
 async def rename(visit: Visit) -> Response:
     """Rename a conversation."""
-    chosen = visit.form.needed("c", "The conversation")
-    title = visit.form.needed("title", "The name")[:_NAME].replace("\0", "")
+    chosen = visit.form.needed("c", tr("The conversation"))
+    title = visit.form.needed("title", tr("The name"))[:_NAME].replace("\0", "")
     await _answers(visit).conversations.rename(chosen, title)
-    return visit.done("It is renamed.", path=_address(visit, chosen))
+    return visit.done(tr("It is renamed."), path=_address(visit, chosen))
 
 
 async def delete(visit: Visit) -> Response:
     """Delete a conversation."""
-    answers, chosen = _answers(visit), visit.form.needed("c", "The conversation")
+    answers, chosen = _answers(visit), visit.form.needed("c", tr("The conversation"))
     await answers.stop(chosen)
     await answers.conversations.delete(chosen)
-    return visit.done("The conversation is deleted.")
+    return visit.done(tr("The conversation is deleted."))
 
 
 async def export(visit: Visit) -> Response:
@@ -172,7 +176,7 @@ def _turn(visit: Visit, conversation: Conversation, turn: Turn, *, is_last: bool
 
 def _answers(visit: Visit) -> Answers:
     if visit.parts.answers is None:
-        raise not_up("the store of conversations")
+        raise not_up(tr("the store of conversations"))
     return visit.parts.answers
 
 
@@ -182,9 +186,9 @@ def _address(visit: Visit, chosen: str) -> str:
 
 PAGE: Final = Page(
     "ask",
-    "Ask",
+    mark("Ask"),
     show,
     reads={"answer": answer, "whole": whole, "export": export},
     acts={"ask": ask, "stop": stop, "retry": retry, "rename": rename, "delete": delete},
-    group="People",
+    group=mark("People"),
 )

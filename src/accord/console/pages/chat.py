@@ -9,6 +9,7 @@ from starlette.responses import Response
 
 from accord.community.client import Client
 from accord.community.errors import Code, CommunityError
+from accord.console.messages import mark, tr, word
 from accord.console.page import Page, Visit
 from accord.console.templates import MemberNames, member_names
 from accord.kernel.clock import format_time
@@ -18,9 +19,9 @@ _SHOWN: Final = 200
 _WORDS: Final = 200
 _EXCERPT: Final = 60
 _WAYS: Final = {
-    "direct": "Delivered to the recipient.",
-    "forwarded": "The recipient is offline; an anchor keeps it for them.",
-    "queued": "No node can be reached; this station retries.",
+    "direct": mark("Delivered to the recipient."),
+    "forwarded": mark("The recipient is offline; an anchor keeps it for them."),
+    "queued": mark("No node can be reached; this station retries."),
 }
 
 
@@ -93,16 +94,16 @@ async def live(visit: Visit) -> Response:
 
 async def send(visit: Visit) -> Response:
     """Send a message, sealed."""
-    recipient = visit.form.needed("recipient", "The recipient")
+    recipient = visit.form.needed("recipient", tr("The recipient"))
     given = {
         "client_id": UlidSource(visit.parts.clock).new(),
         "recipient": recipient,
-        "body": visit.form.needed("body", "The message"),
+        "body": visit.form.needed("body", tr("The message")),
         "attachments": [],
     }
     async with visit.community() as client:
         answer = await client.call("chat.send", {}, given, idempotent=True)
-    return visit.done(_WAYS[answer["output"]["delivered"]], path=_with(visit, recipient))
+    return visit.done(word(_WAYS[answer["output"]["delivered"]]), path=_with(visit, recipient))
 
 
 async def read(visit: Visit) -> Response:
@@ -116,7 +117,7 @@ async def read(visit: Visit) -> Response:
                 "read_at": format_time(visit.parts.clock.now()),
             }
             await client.post("/node/v1/act", {"event_type": "chat.message.read", "data": data})
-    return visit.done(f"{len(unread)} marked as read.", path=_with(visit, peer))
+    return visit.done(tr("{count} marked as read.", count=len(unread)), path=_with(visit, peer))
 
 
 async def _messages(client: Client, peer: str) -> list[dict[str, Any]]:
@@ -151,5 +152,10 @@ def _with(visit: Visit, peer: str, words: str = "") -> str:
 
 
 PAGE: Final = Page(
-    "chat", "Chat", show, reads={"live": live}, acts={"send": send, "read": read}, group="People"
+    "chat",
+    mark("Chat"),
+    show,
+    reads={"live": live},
+    acts={"send": send, "read": read},
+    group=mark("People"),
 )

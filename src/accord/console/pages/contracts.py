@@ -12,6 +12,7 @@ from starlette.responses import Response
 from accord.authority import revisions, store
 from accord.authority.assembly import RunningAuthority
 from accord.authority.contracts import builtins
+from accord.console.messages import mark, tr, word
 from accord.console.page import Page, Visit
 from accord.console.sessions import ConsoleError
 from accord.contracts.compatibility import CompatibilityReport, Relation, compare
@@ -66,10 +67,10 @@ def offered_surfaces(manifest: Mapping[str, Any]) -> list[OfferedSurface]:
             name,
             ", ".join(f"{part} {surface[part]['schema']}" for part in parts if part in surface),
             "; ".join(
-                f"{action}: {', '.join(keys) or 'everybody'}"
+                f"{action}: {', '.join(keys) or tr('everybody')}"
                 for action, keys in surface.get("capabilities", {}).items()
             )
-            or "everybody",
+            or tr("everybody"),
         )
         for section, (kind, parts) in _SURFACES.items()
         for name, surface in sorted(manifest.get(section, {}).items())
@@ -115,17 +116,17 @@ def _uses(declared: Mapping[str, Any]) -> Iterator[Need]:
                 for action, names in use.get(section, {}).items()
                 for name in names
             )
-            yield Need(f"contract, {group}", use["contract"], used)
+            yield Need(tr("contract, {group}", group=word(group)), use["contract"], used)
 
 
 def _resources(manifest: Mapping[str, Any]) -> Iterator[Need]:
     resources = manifest.get("resources", {})
     for kind, declared in (
-        ("key-value bucket", resources.get("kv", {})),
-        ("object store", resources.get("store", {})),
-        ("job queue", manifest.get("jobs", {})),
-        ("event consumer", manifest.get("eventConsumers", {})),
-        ("state", manifest.get("state", {})),
+        (tr("key-value bucket"), resources.get("kv", {})),
+        (tr("object store"), resources.get("store", {})),
+        (tr("job queue"), manifest.get("jobs", {})),
+        (tr("event consumer"), manifest.get("eventConsumers", {})),
+        (tr("state"), manifest.get(tr("state"), {})),
     ):
         for name, entry in sorted(declared.items()):
             yield Need(kind, name, str(entry.get("purpose", "")))
@@ -136,7 +137,7 @@ def _difference(change: Mapping[str, Any]) -> ContractDifference:
     return ContractDifference(
         category,
         category in _GRAVE,
-        str(change.get("pointer") or "(whole contract)"),
+        str(change.get("pointer") or tr("(whole contract)")),
         str(change["message"]),
         str(change["rule"]),
         pretty_json(change["witness"]) if "witness" in change else None,
@@ -246,7 +247,7 @@ async def diff(visit: Visit) -> Response:
     relation = visit.query("relation") or _RELATIONS[0]
     if relation not in _RELATIONS:
         raise ConsoleError(
-            "there is no such relation", where=relation[:40], mend=" or ".join(_RELATIONS)
+            tr("there is no such relation"), where=relation[:40], mend=" or ".join(_RELATIONS)
         )
     before, after = await _manifest(running, old), await _manifest(running, new)
     # The proof may take a moment.
@@ -279,30 +280,36 @@ async def plan(visit: Visit) -> Response:
 
 async def accept(visit: Visit) -> Response:
     """Accept a plan."""
-    named = _plan(visit.form.needed("plan", "The plan"))
+    named = _plan(visit.form.needed("plan", tr("The plan")))
     if visit.form.text("sure") != "yes":
-        raise ConsoleError("nothing was accepted", mend="look at the plan and tick the box, too")
+        raise ConsoleError(
+            tr("nothing was accepted"), mend=tr("look at the plan and tick the box, too")
+        )
     told = await visit.authority().operating.do("plans/accept", {"plan": named, "by": visit.actor})
-    return visit.done(f"Accepted for {told['plan']['deployment']}; it is being applied.")
+    return visit.done(
+        tr("Accepted for {deployment}; it is being applied.", deployment=told["plan"]["deployment"])
+    )
 
 
 async def reject(visit: Visit) -> Response:
     """Reject a plan."""
-    named = _plan(visit.form.needed("plan", "The plan"))
+    named = _plan(visit.form.needed("plan", tr("The plan")))
     said = {"plan": named, "by": visit.actor}
     if why := visit.form.text("why"):
         said["why"] = why
     told = await visit.authority().operating.do("plans/reject", said)
-    return visit.done(f"Rejected for {told['plan']['deployment']}; nothing has changed.")
+    return visit.done(
+        tr("Rejected for {deployment}; nothing has changed.", deployment=told["plan"]["deployment"])
+    )
 
 
 async def _manifest(running: RunningAuthority, digest: str) -> Mapping[str, Any]:
     found = await running.authority.manifests.get(digest)
     if found is None:
         raise ConsoleError(
-            "no contract of this digest is known here",
+            tr("no contract of this digest is known here"),
             where=digest,
-            mend="Contracts lists those that are",
+            mend=tr("Contracts lists those that are"),
             status=404,
         )
     return found
@@ -311,22 +318,24 @@ async def _manifest(running: RunningAuthority, digest: str) -> Mapping[str, Any]
 def _named(digest: str) -> str:
     if not _DIGEST.fullmatch(digest):
         raise ConsoleError(
-            "this is not a contract's digest", where=digest[:80], mend="it has 43 characters"
+            tr("this is not a contract's digest"),
+            where=digest[:80],
+            mend=tr("it has 43 characters"),
         )
     return digest
 
 
 def _plan(identity: str) -> str:
     if not _PLAN.fullmatch(identity):
-        raise ConsoleError("this is not a plan's id", where=identity[:80])
+        raise ConsoleError(tr("this is not a plan's id"), where=identity[:80])
     return identity
 
 
 PAGE: Final = Page(
     "contracts",
-    "Contracts",
+    mark("Contracts"),
     show,
     reads={"contract": contract, "manifest": manifest, "diff": diff, "plan": plan},
     acts={"accept": accept, "reject": reject},
-    group="Services",
+    group=mark("Services"),
 )

@@ -21,6 +21,7 @@ from accord.capabilities.file import Label, ShareMark, file_name, file_title
 from accord.capabilities.settings import is_corpus_name
 from accord.community.client import Client
 from accord.community.errors import Code, CommunityError
+from accord.console.messages import mark, tr, trn
 from accord.console.page import NEWS, Page, Piece, Visit, changed
 from accord.console.sessions import ConsoleError
 from accord.console.templates import MemberNames, member_names
@@ -38,7 +39,7 @@ class Origin:
     """
 
     name: str = ""
-    kind: str = "a file"
+    kind: str = mark("a file")
     shared_by: tuple[str, ...] = ()
     title: str = ""
 
@@ -59,7 +60,7 @@ def origins(
         shares: What this station and others share, each with its `holder`.
     """
     attached = {
-        file["cid"]: Origin(file["name"], "attached to a message", (names(each["from"]),))
+        file["cid"]: Origin(file["name"], tr("attached to a message"), (names(each["from"]),))
         for each in messages
         for file in each["attachments"]
     }
@@ -86,7 +87,7 @@ def _origin(
         corpora = sorted({each["corpus"] for each in documents})
         return Origin(
             next((each["title"] for each in documents if each["title"]), ""),
-            f"a document in {', '.join(corpora)}",
+            tr("a document in {corpora}", corpora=", ".join(corpora)),
             tuple(dict.fromkeys(names(each["by"]) for each in documents)),
         )
     if cid in attached:
@@ -95,7 +96,7 @@ def _origin(
     called = [label, *(Label(each["name"], each["title"]) for each in shares)]
     best = next((each for each in called if each is not None and each.name), label or Label())
     by = dict.fromkeys([*told["held_by"], *(each["holder"] for each in shares)])
-    kind = "a shared file" if by else "a file"
+    kind = mark("a shared file") if by else mark("a file")
     return Origin(best.name, kind, tuple(map(names, by)), best.title)
 
 
@@ -103,9 +104,9 @@ LICENCES: Final = (
     "CC0-1.0",
     "CC-BY-4.0",
     "CC-BY-SA-4.0",
-    "public domain",
-    "own work",
-    "all rights reserved, with permission",
+    mark("public domain"),
+    mark("own work"),
+    mark("all rights reserved, with permission"),
 )
 _CID: Final = re.compile(r"blake3:[0-9a-f]{64}", re.ASCII)
 _INGESTED: Final = "rag.document.ingested"
@@ -121,7 +122,7 @@ _ASK_SECONDS: Final = 60
 _AWAY_SECONDS: Final = 1.0
 _PINS: Final = ("owner", "chat", "rag")
 _WITH: Final = "with-"
-_EVERYBODY: Final = ("every member",)
+_EVERYBODY: Final = (mark("every member"),)
 
 
 async def show(visit: Visit) -> Response:
@@ -199,21 +200,25 @@ async def refresh(visit: Visit) -> Response:
         answer = await client.call("experimental.file.offered", {}, {})
     away = len(answer["output"]["unreachable"])
     if not away:
-        return visit.done("Every member was asked.")
-    return visit.done(f"Asked; members who could not be reached: {away}.")
+        return visit.done(tr("Every member was asked."))
+    return visit.done(tr("Asked; members who could not be reached: {away}.", away=away))
 
 
 async def add(visit: Visit) -> Response:
     """Store a sent file, and ingest or share it as requested."""
     form = visit.form
-    sent = form.file("file", "The file")
+    sent = form.file("file", tr("The file"))
     corpus = form.text("corpus")
     if corpus and not is_corpus_name(corpus):
         raise ConsoleError(
-            "a corpus is named by at most 64 of a-z, 0-9 and -", where=corpus[:80], mend="rename it"
+            tr("a corpus is named by at most 64 of a-z, 0-9 and -"),
+            where=corpus[:80],
+            mend=tr("rename it"),
         )
     if not sent.size:
-        raise ConsoleError("the file is empty, so nothing was kept", mend="choose another one")
+        raise ConsoleError(
+            tr("the file is empty, so nothing was kept"), mend=tr("choose another one")
+        )
     name, title = file_name(sent.filename or ""), file_title(form.text("title"))
     blobs = visit.parts.blobs
     before = set(await asyncio.to_thread(blobs.cids))
@@ -227,12 +232,12 @@ async def add(visit: Visit) -> Response:
             if form.text("share"):
                 given = {"cid": cid, "name": name, "title": title}
                 await client.call("experimental.file.share", {}, given, idempotent=True)
-                return visit.done(f"{name} is kept, and every member may read it.")
+                return visit.done(tr("{name} is kept, and every member may read it.", name=name))
     except AccordError:
         if cid not in before:
             await asyncio.to_thread(_forget, visit, cid, put_at)
         raise
-    return visit.done(f"{name} is kept, for this station alone.")
+    return visit.done(tr("{name} is kept, for this station alone.", name=name))
 
 
 async def share(visit: Visit) -> Response:
@@ -246,9 +251,9 @@ async def share(visit: Visit) -> Response:
             answer = await client.call("experimental.file.unshare", {}, given, idempotent=True)
             was = answer["output"]["was_shared"]
             return visit.done(
-                "It is no longer shared; copies that others fetched are theirs."
+                tr("It is no longer shared; copies that others fetched are theirs.")
                 if was
-                else "It was not shared.",
+                else tr("It was not shared."),
                 path=path,
             )
         called = member_names(await client.get("/node/v1/members"))
@@ -260,13 +265,17 @@ async def share(visit: Visit) -> Response:
                 key.removeprefix(_WITH) for key in visit.form.texts if key.startswith(_WITH)
             ]
             if not given["with"]:
-                raise ConsoleError("nobody was chosen", mend="tick who may read it")
+                raise ConsoleError(tr("nobody was chosen"), mend=tr("tick who may read it"))
         elif whom != "everybody":
-            raise ConsoleError("there is no such choice", where=whom[:40])
+            raise ConsoleError(tr("there is no such choice"), where=whom[:40])
         await client.call("experimental.file.share", {}, given, idempotent=True)
     count = len(given.get("with", ()))
-    readers = "Every member" if not count else f"{count} of the members"
-    return visit.done(f"{readers} may read it.", path=path)
+    if not count:
+        return visit.done(tr("Every member may read it."), path=path)
+    readers = trn(
+        "{count} of the members may read it.", "{count} of the members may read it.", count
+    )
+    return visit.done(readers, path=path)
 
 
 async def unpin(visit: Visit) -> Response:
@@ -275,7 +284,9 @@ async def unpin(visit: Visit) -> Response:
     was = False
     for owner in _PINS:
         was |= await asyncio.to_thread(visit.parts.blobs.unpin, cid, owner)
-    return visit.done("The file is no longer pinned." if was else "The file was not pinned.")
+    return visit.done(
+        tr("The file is no longer pinned.") if was else tr("The file was not pinned.")
+    )
 
 
 async def document(visit: Visit) -> Response:
@@ -340,7 +351,7 @@ async def fetch(visit: Visit) -> Response:
         known = (await _origins(visit, client, called, [cid], mine, offered))[cid]
     label = Label(known.name, known.title)
     await asyncio.to_thread(visit.parts.blobs.pin, cid, label=label)
-    return visit.done("It is here now, and kept.", path=f"{visit.page.path}/document/{cid}")
+    return visit.done(tr("It is here now, and kept."), path=f"{visit.page.path}/document/{cid}")
 
 
 async def blob(visit: Visit) -> Response:
@@ -373,8 +384,13 @@ async def _ingested(visit: Visit, client: Client, cid: str, sent: UploadFile) ->
     params = {"corpus": form.text("corpus")}
     answer = await client.call("rag.ingest", params, given, idempotent=True)
     count = answer["output"]["chunks_indexed"]
-    parts = "1 part" if count == 1 else f"{count} parts"
-    return f"{title[:_TITLE]} is in {form.text('corpus')}, in {parts}."
+    return trn(
+        "{title} is in {corpus}, in {count} part.",
+        "{title} is in {corpus}, in {count} parts.",
+        count,
+        title=title[:_TITLE],
+        corpus=form.text("corpus"),
+    )
 
 
 async def latest_documents(client: Client, called: MemberNames) -> list[dict[str, Any]]:
@@ -524,15 +540,15 @@ async def _parts(sent: UploadFile) -> AsyncIterator[bytes]:
 
 def _cid(given: str) -> str:
     if not _CID.fullmatch(given):
-        raise CommunityError(Code.BAD_REQUEST, "this names no file", where=given[:80])
+        raise CommunityError(Code.BAD_REQUEST, tr("this names no file"), where=given[:80])
     return given
 
 
 PAGE: Final = Page(
     "files",
-    "Files",
+    mark("Files"),
     show,
     reads={"document/{cid}": document, "blob/{cid}": blob, "live": live},
     acts={"add": add, "share": share, "unpin": unpin, "fetch": fetch, "refresh": refresh},
-    group="Data",
+    group=mark("Data"),
 )

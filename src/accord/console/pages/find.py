@@ -4,13 +4,14 @@ The page works by itself; the script opens it as a dialog with Ctrl-K.
 """
 
 from collections.abc import AsyncIterator, Callable, Iterable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, Final
 from urllib.parse import quote
 
 from starlette.responses import Response
 
 from accord.community.client import Client
+from accord.console.messages import mark, word
 from accord.console.page import Page, Visit
 from accord.console.pages.files import latest_documents
 from accord.console.sessions import PATH
@@ -36,19 +37,19 @@ class Hit:
 FORMS: Final = tuple(
     Hit("form", title, f"{PATH}/{place}")
     for title, place in (
-        ("Ask a question", "ask"),
-        ("Write to a member", "chat#write"),
-        ("Post something on the market", "market#post"),
-        ("Add a document or a file", "files#add"),
-        ("Invite somebody", "members#invite"),
-        ("Change a member's trust level", "members#move"),
-        ("Revoke a member", "members#revoke"),
-        ("Let an agent enrol", "agents#token"),
-        ("Revoke an agent", "agents#revoke"),
-        ("Dead letters", "agents#letters"),
-        ("Plans that wait for a decision", "contracts#plans"),
-        ("Compare two contracts", "contracts#compare"),
-        ("Run the pipeline, or ask what if", "pipeline#whatif"),
+        (mark("Ask a question"), "ask"),
+        (mark("Write to a member"), "chat#write"),
+        (mark("Post something on the market"), "market#post"),
+        (mark("Add a document or a file"), "files#add"),
+        (mark("Invite somebody"), "members#invite"),
+        (mark("Change a member's trust level"), "members#move"),
+        (mark("Revoke a member"), "members#revoke"),
+        (mark("Let an agent enrol"), "agents#token"),
+        (mark("Revoke an agent"), "agents#revoke"),
+        (mark("Dead letters"), "agents#letters"),
+        (mark("Plans that wait for a decision"), "contracts#plans"),
+        (mark("Compare two contracts"), "contracts#compare"),
+        (mark("Run the pipeline, or ask what if"), "pipeline#whatif"),
     )
 )
 
@@ -75,7 +76,7 @@ def find(query: str, hits: Iterable[Hit]) -> list[Hit]:
 async def show(visit: Visit) -> Response:
     """Show what was found; what cannot be searched now is named."""
     query = visit.query("q")
-    hits: list[Hit] = [*_pages(visit), *FORMS]
+    hits: list[Hit] = [*_pages(visit), *_forms()]
     missing: list[str] = []
     for name, search in _SOURCES if query else ():
         try:
@@ -85,9 +86,13 @@ async def show(visit: Visit) -> Response:
     return visit.show("find.html", query=query, hits=find(query, hits), missing=missing)
 
 
+def _forms() -> list[Hit]:
+    return [replace(each, title=word(each.title)) for each in FORMS]
+
+
 def _pages(visit: Visit) -> list[Hit]:
     return [
-        Hit("page", each.title, each.path, each.group)
+        Hit("page", word(each.title), each.path, word(each.group))
         for each in visit.console.pages
         if each.is_listed
     ]
@@ -145,8 +150,8 @@ async def _of_authority(visit: Visit) -> AsyncIterator[Hit]:
 
 
 _SOURCES: Final[tuple[tuple[str, Callable[[Visit], AsyncIterator[Hit]]], ...]] = (
-    ("the community", _of_community),
-    ("contracts", _of_authority),
+    (mark("the community"), _of_community),
+    (mark("contracts"), _of_authority),
 )
 
-PAGE: Final = Page("find", "Find", show, is_listed=False)
+PAGE: Final = Page("find", mark("Find"), show, is_listed=False)

@@ -14,6 +14,7 @@ from starlette.responses import Response
 from accord.community.errors import CommunityError
 from accord.community.rules.formats import display_id
 from accord.console.map import CommunityMap, community_map
+from accord.console.messages import mark, tr
 from accord.console.needs import (
     Need,
     chat_needs,
@@ -66,7 +67,7 @@ async def show(visit: Visit) -> Response:
                     members["members"], peers, client.node_id, told["capabilities"], names
                 )
     except CommunityError as error:
-        needs.append(Need("The community cannot be seen", why=str(error)))
+        needs.append(Need(tr("The community cannot be seen"), why=str(error)))
     return visit.show(
         "home.html",
         needs=needs,
@@ -101,42 +102,44 @@ async def live(visit: Visit) -> Response:
 
 async def found(visit: Visit) -> Response:
     """Found a community."""
-    name = visit.form.needed("name", "The name")
+    name = visit.form.needed("name", tr("The name"))
     async with visit.parts.node.client() as client:
         told = await client.post("/node/v1/found", {"name": name, "policy": {}})
     visit.console.choose(visit.session, told["community_id"])
-    return visit.done(f"{name} is founded, and this station is its first member.")
+    return visit.done(tr("{name} is founded, and this station is its first member.", name=name))
 
 
 async def join(visit: Visit) -> Response:
     """Join by an invite."""
-    given = {"link": visit.form.needed("link", "The link")}
+    given = {"link": visit.form.needed("link", tr("The link"))}
     if visit.form.text("own_name"):
         given["name"] = visit.form.text("own_name")
     async with visit.parts.node.client() as client:
         told = await client.post("/node/v1/join", given)
     visit.console.choose(visit.session, told["community_id"])
-    return visit.done(f"This station has joined. It is in {told['name']} now.")
+    return visit.done(tr("This station has joined. It is in {name} now.", name=told["name"]))
 
 
 async def call(visit: Visit) -> Response:
     """Change the station's name in the community."""
-    name = visit.form.needed("own_name", "The name")
+    name = visit.form.needed("own_name", tr("The name"))
     async with visit.community() as client:
         await client.post("/node/v1/name", {"name": name})
-    return visit.done(f"This station is called {name} here now.")
+    return visit.done(tr("This station is called {name} here now.", name=name))
 
 
 async def leave(visit: Visit) -> Response:
     """Leave a community; its data stays in the home."""
-    wanted = visit.form.needed("community", "The community")
+    wanted = visit.form.needed("community", tr("The community"))
     if visit.form.text("sure") != "yes":
-        raise ConsoleError("nothing was done", mend="tick the box, too")
+        raise ConsoleError(tr("nothing was done"), mend=tr("tick the box, too"))
     given = {"community_id": wanted, "untold": visit.form.text("untold") == "yes"}
     async with visit.parts.node.client() as client:
         told = await client.post("/node/v1/leave", given)
     visit.console.choose(visit.session, None)
-    return visit.done(f"This station has left; {told['told']} of its members were told.")
+    return visit.done(
+        tr("This station has left; {count} of its members were told.", count=told["told"])
+    )
 
 
 async def _standing(visit: Visit) -> str:
@@ -173,7 +176,7 @@ def _title(community: dict[str, Any]) -> str:
 
 PAGE: Final = Page(
     "",
-    "Home",
+    mark("Home"),
     show,
     reads={"live": live},
     acts={"found": found, "join": join, "call": call, "leave": leave},
@@ -205,12 +208,17 @@ async def show_settings(visit: Visit) -> Response:
 
 async def end_session(visit: Visit) -> Response:
     """End a session of another browser, or this one."""
-    ended = visit.form.needed("session", "The session")
+    ended = visit.form.needed("session", tr("The session"))
     visit.console.tickets.end_other(ended)
     await visit.parts.note("console.ended", visit.actor)
-    return visit.done(f"The session {session_name(ended)} has ended; its browser is logged out.")
+    return visit.done(
+        tr(
+            "The session {name} has ended; its browser is logged out.",
+            name=session_name(ended),
+        )
+    )
 
 
 SETTINGS_PAGE: Final = Page(
-    "settings", "Settings", show_settings, acts={"end": end_session}, group="Station"
+    "settings", mark("Settings"), show_settings, acts={"end": end_session}, group=mark("Station")
 )

@@ -12,6 +12,7 @@ from urllib.parse import urlencode
 import orjson
 from starlette.responses import Response
 
+from accord.console.messages import mark, tr
 from accord.console.page import Page, Piece, Visit
 from accord.console.sessions import ConsoleError
 from accord.console.templates import MemberNames, member_names
@@ -169,7 +170,7 @@ async def live(visit: Visit) -> Response:
     """Stream new lines."""
     file = visit.parts.log_file
     if file is None:
-        raise ConsoleError("no log is kept", where="[log] file", mend="set it to true")
+        raise ConsoleError(tr("no log is kept"), where="[log] file", mend=tr("set it to true"))
     after, wanted = visit.number("after"), _filter(visit)
 
     async def pieces() -> AsyncGenerator[Piece, None]:
@@ -183,8 +184,8 @@ async def live(visit: Visit) -> Response:
 def _filter(visit: Visit) -> LogFilter:
     level = visit.query("level") or "info"
     if level not in LEVELS:
-        raise ConsoleError("there is no such level", where=level[:40], mend=", ".join(LEVELS))
+        raise ConsoleError(tr("there is no such level"), where=level[:40], mend=", ".join(LEVELS))
     return LogFilter(level, visit.query("text")[:200])
 
 
-PAGE: Final = Page("log", "Log", show, reads={"live": live}, group="Station")
+PAGE: Final = Page("log", mark("Log"), show, reads={"live": live}, group=mark("Station"))

@@ -4,6 +4,7 @@ from typing import Any, Final
 
 from starlette.responses import Response
 
+from accord.console.messages import mark, tr
 from accord.console.page import Page, Visit
 from accord.console.sessions import ConsoleError
 from accord.console.templates import member_names
@@ -61,36 +62,36 @@ async def post(visit: Visit) -> Response:
     given = {
         "client_id": UlidSource(visit.parts.clock).new(),
         "category": form.text("category") or "info",
-        "title": form.needed("title", "The title"),
+        "title": form.needed("title", tr("The title")),
         "body": form.text("body"),
         "tags": [each.strip() for each in form.text("tags").split(",") if each.strip()],
-        "ttl_seconds": round(form.number("days", "The number of days", 0.001, 30) * _DAY) or 1,
+        "ttl_seconds": round(form.number("days", tr("The number of days"), 0.001, 30) * _DAY) or 1,
     }
     async with visit.community() as client:
         await client.call("market.post", {}, given, idempotent=True)
-    return visit.done("It is on the market.")
+    return visit.done(tr("It is on the market."))
 
 
 async def expire(visit: Visit) -> Response:
     """End a post."""
     reason = visit.form.text("reason") or "withdrawn"
     if reason not in ("withdrawn", "fulfilled"):
-        raise ConsoleError("there is no such reason", where=reason[:40])
+        raise ConsoleError(tr("there is no such reason"), where=reason[:40])
     given = {
         "client_id": UlidSource(visit.parts.clock).new(),
-        "event_id": visit.form.needed("event_id", "The post"),
+        "event_id": visit.form.needed("event_id", tr("The post")),
         "reason": reason,
     }
     async with visit.community() as client:
         await client.call("market.expire", {}, given, idempotent=True)
-    return visit.done("It is off the market.")
+    return visit.done(tr("It is off the market."))
 
 
 PAGE: Final = Page(
     "market",
-    "Market",
+    mark("Market"),
     show,
     reads={"live": live},
     acts={"post": post, "expire": expire},
-    group="People",
+    group=mark("People"),
 )

@@ -18,6 +18,7 @@ from accord.community.petitions import (
     read_petition,
     submit_petition,
 )
+from accord.console.messages import mark, tr
 from accord.console.page import Page, Visit
 from accord.console.sessions import ConsoleError
 from accord.console.templates import member_names
@@ -63,12 +64,12 @@ async def invite(visit: Visit) -> Response:
     """Invite somebody, and show the link."""
     form = visit.form
     level = _one_of(form.text("level") or "member", _LEVELS)
-    hours = form.number("hours", "The number of hours", 0.1, 8760)
-    node_id = form.needed("node_id", "The id of their station")
+    hours = form.number("hours", tr("The number of hours"), 0.1, 8760)
+    node_id = form.needed("node_id", tr("The id of their station"))
     async with visit.community() as client:
         told = (await client.get("/node/v1/members"))["members"]
     if any(each["node_id"] == node_id for each in told):
-        raise ConsoleError("this station is a member already, so nobody was invited")
+        raise ConsoleError(tr("this station is a member already, so nobody was invited"))
     data: dict[str, Any] = {
         "invitee_node_id": node_id,
         "initial_level": level,
@@ -82,19 +83,21 @@ async def invite(visit: Visit) -> Response:
 async def withdraw(visit: Visit) -> Response:
     """Withdraw an invite that was not redeemed."""
     given = {
-        "invitee_node_id": visit.form.needed("node_id", "The station's id"),
-        "invite_event_id": visit.form.needed("event_id", "The invite"),
+        "invitee_node_id": visit.form.needed("node_id", tr("The station's id")),
+        "invite_event_id": visit.form.needed("event_id", tr("The invite")),
     }
     async with visit.community() as client:
         await client.call("experimental.community.withdraw", {}, given, idempotent=True)
-    return visit.done("The invite is withdrawn; every station refuses it from now on.")
+    return visit.done(tr("The invite is withdrawn; every station refuses it from now on."))
 
 
 async def revoke(visit: Visit) -> Response:
     """Revoke a member; its events so far stay valid."""
-    node_id = visit.form.needed("node_id", "The member")
+    node_id = visit.form.needed("node_id", tr("The member"))
     if visit.form.text("sure") != "yes":
-        raise ConsoleError("nothing was done: this cannot be undone", mend="tick the box, too")
+        raise ConsoleError(
+            tr("nothing was done: this cannot be undone"), mend=tr("tick the box, too")
+        )
     async with visit.community() as client:
         last = await client.post("/node/v1/chain", {"node_id": node_id})
     data = {
@@ -108,13 +111,13 @@ async def revoke(visit: Visit) -> Response:
 
 async def move(visit: Visit) -> Response:
     """Change the trust level of a member."""
-    node_id = visit.form.needed("node_id", "The member")
+    node_id = visit.form.needed("node_id", tr("The member"))
     level = _one_of(visit.form.text("level"), _LEVELS)
     async with visit.community() as client:
         told = (await client.get("/node/v1/members"))["members"]
     now = next((each["level"] for each in told if each["node_id"] == node_id), None)
     if now is None or now == level:
-        raise ConsoleError("nothing was done: there is no such member, or it is that already")
+        raise ConsoleError(tr("nothing was done: there is no such member, or it is that already"))
     further = _LEVELS.index(level) > (_LEVELS.index(now) if now in _LEVELS else -1)
     data = {"target_node_id": node_id, "new_level": level}
     asked = await _petition(visit, MEMBER_PROMOTED if further else MEMBER_DEMOTED, data)
@@ -123,14 +126,14 @@ async def move(visit: Visit) -> Response:
 
 async def look(visit: Visit) -> Response:
     """Show what a petition asks for, before it is signed."""
-    found = read_petition(visit.form.needed("petition", "The petition"))
+    found = read_petition(visit.form.needed("petition", tr("The petition")))
     async with visit.parts.node.client(found.community_id) as client:
         return await show(visit, looked=await petition_outcome(client, found))
 
 
 async def cosign(visit: Visit) -> Response:
     """Co-sign a petition, and submit it when it has enough signatures."""
-    found = read_petition(visit.form.needed("petition", "The petition"))
+    found = read_petition(visit.form.needed("petition", tr("The petition")))
     async with visit.parts.node.client(found.community_id) as client:
         done = await submit_petition(client, found.signed_by(visit.parts.node.key))
     return await show(_emptied(visit), done)
@@ -145,18 +148,18 @@ async def _petition(visit: Visit, event_type: str, data: dict[str, Any]) -> Peti
 def _seen(peer: dict[str, Any] | None) -> tuple[str, bool | None]:
     """Whether a member's device is reachable, in a word; being offline is no fault."""
     if peer is None:
-        return "not seen yet", None
-    return ("is away", None) if peer["failures"] else ("is here", True)
+        return mark("not seen yet"), None
+    return (mark("is away"), None) if peer["failures"] else (mark("is here"), True)
 
 
 def _reached(peer: dict[str, Any], names: Callable[[str], str]) -> str:
     """How a member's device was reached last."""
     match peer["reached"]:
         case {"how": "direct", "address": address}:
-            return f"directly, {address}"
+            return tr("directly, {address}", address=address)
         case {"how": "relayed", "anchor": anchor}:
-            return f"through {names(anchor)}"
-    return "not from here"
+            return tr("through {anchor}", anchor=names(anchor))
+    return tr("not from here")
 
 
 def _drawn(link: str | None) -> Markup | None:
@@ -166,7 +169,7 @@ def _drawn(link: str | None) -> Markup | None:
 
 def _one_of(given: str, known: tuple[str, ...]) -> str:
     if given not in known:
-        raise ConsoleError("there is no such choice", where=given[:40], mend=", ".join(known))
+        raise ConsoleError(tr("there is no such choice"), where=given[:40], mend=", ".join(known))
     return given
 
 
@@ -177,7 +180,7 @@ def _emptied(visit: Visit) -> Visit:
 
 PAGE: Final = Page(
     "members",
-    "Members",
+    mark("Members"),
     show,
     reads={"live": live},
     acts={
@@ -188,5 +191,5 @@ PAGE: Final = Page(
         "look": look,
         "cosign": cosign,
     },
-    group="People",
+    group=mark("People"),
 )

@@ -16,6 +16,7 @@ from typing import Any, Final
 
 from starlette.responses import FileResponse, Response
 
+from accord.console.messages import mark, tr
 from accord.console.page import Page, Piece, Visit
 from accord.console.parts import CommandRun
 from accord.console.sessions import ConsoleError
@@ -150,9 +151,9 @@ def _read_refusals(files: Sequence[Path]) -> tuple[RefusalCount, ...]:
             found[key] = RefusalCount(*key, before + int(row["records"]), str(row["reason"])[:500])
     except (OSError, pa.ArrowException, KeyError, TypeError, ValueError):
         raise PipelineError(
-            "what was refused cannot be read",
+            tr("what was refused cannot be read"),
             where="refusals",
-            mend="run `accord pipeline refresh refusals`",
+            mend=tr("run `accord pipeline refresh refusals`"),
         ) from None
     return tuple(sorted(found.values(), key=lambda each: -each.records)[:_REFUSALS])
 
@@ -218,7 +219,9 @@ async def report(visit: Visit) -> Response:
     """Show the report in a sandbox: it has its own style and no rights."""
     file = _report(visit)
     if not file.is_file():
-        raise ConsoleError("there is no report yet", mend="make one, on Pipeline", status=404)
+        raise ConsoleError(
+            tr("there is no report yet"), mend=tr("make one, on Pipeline"), status=404
+        )
     headers = {"content-security-policy": _REPORT_POLICY}
     return FileResponse(file, media_type="text/html; charset=utf-8", headers=headers)
 
@@ -238,27 +241,27 @@ async def make_report(visit: Visit) -> Response:
 
 async def policy(visit: Visit) -> Response:
     """What the delivery gate would have done under another policy."""
-    given = _document(visit, "policy", "The policy")
+    given = _document(visit, "policy", tr("The policy"))
     command = "accord pipeline whatif policy policy.json"
     return await _start(visit, command, ["whatif", "policy"], ["-"], given)
 
 
 async def contract(visit: Visit) -> Response:
     """Which recorded calls another contract would have refused."""
-    given = _document(visit, "contract", "The contract")
+    given = _document(visit, "contract", tr("The contract"))
     command = "accord pipeline whatif contract contract.json"
     return await _start(visit, command, ["whatif", "contract"], ["-"], given)
 
 
 async def revoke(visit: Visit) -> Response:
     """What revoking a member would void."""
-    node = _name(visit.form.needed("node", "The member"))
+    node = _name(visit.form.needed("node", tr("The member")))
     upto, community = visit.form.text("upto"), visit.form.text("community")
     command = f"accord pipeline whatif revoke {shlex.quote(node)}"
     options = []
     if upto:
         if not _SEQUENCE.fullmatch(upto):
-            raise ConsoleError("its last event must be a number", where=upto[:40])
+            raise ConsoleError(tr("its last event must be a number"), where=upto[:40])
         options.append(f"--upto={upto}")
         command += f" --upto {upto}"
     if community:
@@ -270,7 +273,7 @@ async def revoke(visit: Visit) -> Response:
 async def stop(visit: Visit) -> Response:
     """Stop the running command; published data stays."""
     await visit.parts.children.stop()
-    return visit.done("It was stopped; the published tables are unchanged.")
+    return visit.done(tr("It was stopped; the published tables are unchanged."))
 
 
 async def _start(
@@ -278,7 +281,7 @@ async def _start(
 ) -> Response:
     whole = ["pipeline", *verbs, f"--home={visit.parts.home}", *options]
     await visit.parts.children.start(command, whole, given)
-    return visit.done(f"Started: {command}")
+    return visit.done(tr("Started: {command}", command=command))
 
 
 def command_state(visit: Visit) -> dict[str, Any] | None:
@@ -304,12 +307,14 @@ def _document(visit: Visit, name: str, label: str) -> bytes:
     try:
         return canonical.encode(canonical.decode(visit.form.needed(name, label).encode()))
     except canonical.CanonicalError as error:
-        raise ConsoleError(f"{label} is no JSON: {error}"[:500], mend="correct it") from None
+        raise ConsoleError(
+            tr("{label} is no JSON: {error}", label=label, error=error)[:500], mend=tr("correct it")
+        ) from None
 
 
 def _name(text: str) -> str:
     if not _NAME.fullmatch(text):
-        raise ConsoleError("this cannot be a name", where=repr(text[:40]))
+        raise ConsoleError(tr("this cannot be a name"), where=repr(text[:40]))
     return text
 
 
@@ -323,7 +328,7 @@ def _report(visit: Visit) -> Path:
 
 PAGE: Final = Page(
     "pipeline",
-    "Pipeline",
+    mark("Pipeline"),
     show,
     reads={"live": live, "report": report},
     acts={
@@ -334,5 +339,5 @@ PAGE: Final = Page(
         "revoke": revoke,
         "stop": stop,
     },
-    group="Data",
+    group=mark("Data"),
 )

@@ -12,6 +12,7 @@ from typing import Any, Final
 from starlette.responses import Response
 
 from accord.authority.assembly import RunningAuthority
+from accord.console.messages import mark, tr
 from accord.console.page import Page, Visit
 from accord.console.pages.contracts import report_differences
 from accord.console.pages.pipeline import command_state
@@ -83,15 +84,15 @@ async def contract(visit: Visit) -> Response:
 async def whatif(visit: Visit) -> Response:
     """Ask recorded calls which of them a version would have refused."""
     running = visit.authority()
-    identity = _identity(visit.form.needed("id", "The contract"))
-    digest = _digest(visit.form.needed("digest", "The version"))
+    identity = _identity(visit.form.needed("id", tr("The contract")))
+    digest = _digest(visit.form.needed("digest", tr("The version")))
     manifest = await _manifest(running, digest)
     if manifest is None or manifest["id"] != identity:
-        raise ConsoleError("no such version is known here", where=digest, status=404)
+        raise ConsoleError(tr("no such version is known here"), where=digest, status=404)
     arguments = ["pipeline", "whatif", "contract", f"--home={visit.parts.home}", "-"]
     command = _command(identity, digest)
     await visit.parts.children.start(command, arguments, canonical.encode(manifest))
-    return visit.done(f"Started: {command}", path=f"{PATH}/pipeline")
+    return visit.done(tr("Started: {command}", command=command), path=f"{PATH}/pipeline")
 
 
 def _command(identity: str, digest: str) -> str:
@@ -113,23 +114,25 @@ async def _manifest(running: RunningAuthority, digest: str) -> Mapping[str, Any]
 
 def _identity(text: str) -> str:
     if not _CONTRACT.fullmatch(text):
-        raise ConsoleError("this is no contract id", where=text[:80], mend="such as graph@v1")
+        raise ConsoleError(
+            tr("this is no contract id"), where=text[:80], mend=tr("such as graph@v1")
+        )
     return text
 
 
 def _digest(text: str) -> str:
     if not _DIGEST.fullmatch(text):
         raise ConsoleError(
-            "this is not a contract's digest", where=text[:80], mend="it has 43 characters"
+            tr("this is not a contract's digest"), where=text[:80], mend=tr("it has 43 characters")
         )
     return text
 
 
 PAGE: Final = Page(
     "registry",
-    "Registry",
+    mark("Registry"),
     show,
     reads={"contract": contract},
     acts={"whatif": whatif},
-    group="Services",
+    group=mark("Services"),
 )

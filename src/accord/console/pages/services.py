@@ -15,6 +15,7 @@ from starlette.responses import Response
 from accord.authority.assembly import RunningAuthority
 from accord.authority.contracts import JOBS_ID as JOBS
 from accord.authority.contracts import builtins
+from accord.console.messages import mark, tr, word
 from accord.console.page import Page, Visit
 from accord.console.parts import ConsoleParts
 from accord.console.sessions import ConsoleError
@@ -51,8 +52,8 @@ async def ask_service(
     key = await asyncio.to_thread(_load_key, _key_file(parts))
     if key is None:
         raise ConsoleError(
-            "the shell of this home may not call yet",
-            mend="admit it on the page Services",
+            tr("the shell of this home may not call yet"),
+            mend=tr("admit it on the page Services"),
             status=409,
         )
     where = Authority(_reachable(parts.address), _PATIENCE)
@@ -84,7 +85,8 @@ def _make_key(file: Path) -> SigningKey:
         file.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
     except OSError as error:
         raise SigningError(
-            f"the folder of the key cannot be made ({error.strerror})", where=str(file.parent)
+            tr("the folder of the key cannot be made ({why})", why=error.strerror),
+            where=str(file.parent),
         ) from None
     return SigningKey.create(file)
 
@@ -112,19 +114,19 @@ _DISMISSED: Final = frozenset({"failed", "dead", "expired"})
 _BAD: Final = frozenset({"failed", "dead", "expired", "stale", "retry"})
 _SAID: Final = 500
 _HAPPENED: Final = {
-    "created": "Submitted",
-    "started": "Begun",
-    "progress": "Progress",
-    "logged": "Said",
-    "retry": "Failed, and will be tried again",
-    "completed": "Completed",
-    "failed": "Failed",
-    "dead": "Failed for good",
-    "expired": "Too late",
-    "stale": "Its worker went away",
-    "cancelled": "Cancelled",
-    "retried": "Asked for again by an operator",
-    "dismissed": "Dismissed by an operator",
+    "created": mark("Submitted"),
+    "started": mark("Begun"),
+    "progress": mark("Progress"),
+    "logged": mark("Said"),
+    "retry": mark("Failed, and will be tried again"),
+    "completed": mark("Completed"),
+    "failed": mark("Failed"),
+    "dead": mark("Failed for good"),
+    "expired": mark("Too late"),
+    "stale": mark("Its worker went away"),
+    "cancelled": mark("Cancelled"),
+    "retried": mark("Asked for again by an operator"),
+    "dismissed": mark("Dismissed by an operator"),
 }
 
 
@@ -150,7 +152,7 @@ async def jobs(visit: Visit) -> Response:
     """Show the latest jobs, by service and state."""
     service, state = visit.query("service")[:256], visit.query("state")
     if state and state not in _STATES:
-        raise ConsoleError("there is no such state", where=state[:40], mend=", ".join(_STATES))
+        raise ConsoleError(tr("there is no such state"), where=state[:40], mend=", ".join(_STATES))
     asked: dict[str, Any] = {"limit": _SHOWN}
     if service:
         asked["service"] = service
@@ -185,17 +187,17 @@ async def job(visit: Visit) -> Response:
     """Show what happened to a job, event by event, with its tries."""
     named, history = visit.query("id"), visit.authority().jobs
     if not _JOB.fullmatch(named):
-        raise ConsoleError("this is not a job's id", where=named[:80])
+        raise ConsoleError(tr("this is not a job's id"), where=named[:80])
     steps = [] if history is None else await history.steps(named)
     if not steps:
-        raise ConsoleError("no such job is known", where=named, status=404)
+        raise ConsoleError(tr("no such job is known"), where=named, status=404)
     return visit.show(
         "job.html",
         named=named,
         steps=[
             {
                 "at": each.at,
-                "what": _HAPPENED.get(each.happened, each.happened),
+                "what": word(_HAPPENED.get(each.happened, each.happened)),
                 "tries": each.tries,
                 "why": _why(each.error)[:_SAID],
                 "progress": _said(each.progress),
@@ -219,50 +221,62 @@ def _said(value: Any) -> str:
 async def allow(visit: Visit) -> Response:
     """Admit the shell of this home, which is needed to list jobs."""
     await allow_shell(visit.parts, visit.authority())
-    return visit.done("The shell of this home may call now.")
+    return visit.done(tr("The shell of this home may call now."))
 
 
 async def retry(visit: Visit) -> Response:
     """Retry a job."""
     told = await _ask(visit, "Jobs.Retry", {"jobId": _job(visit)})
-    return visit.done(f"{told['job']['jobId']} is {told['job']['state']}.", path=_jobs(visit))
+    return visit.done(
+        tr("{job} is {state}.", job=told["job"]["jobId"], state=word(told["job"]["state"])),
+        path=_jobs(visit),
+    )
 
 
 async def dismiss(visit: Visit) -> Response:
     """Dismiss a job that failed for good."""
     told = await _ask(visit, "Jobs.Dismiss", {"jobId": _job(visit)})
-    return visit.done(f"{told['job']['jobId']} is {told['job']['state']}.", path=_jobs(visit))
+    return visit.done(
+        tr("{job} is {state}.", job=told["job"]["jobId"], state=word(told["job"]["state"])),
+        path=_jobs(visit),
+    )
 
 
 async def reconcile(visit: Visit) -> Response:
     """Reconcile a deployment now."""
-    named = visit.form.needed("deployment", "The deployment")
+    named = visit.form.needed("deployment", tr("The deployment"))
     told = await visit.authority().operating.do(
         "reconcile", {"deployment": named, "by": visit.actor}
     )
     [made] = told["reconciled"]
     if made["status"] == "failed":
-        raise ConsoleError(f"{named[:80]} is not applied yet: {made['why']}")
-    return visit.done(f"{named} is {made['status']}.")
+        raise ConsoleError(
+            tr("{named} is not applied yet: {why}", named=named[:80], why=made["why"])
+        )
+    return visit.done(tr("{name} is {state}.", name=named, state=word(made["status"])))
 
 
 async def switch(visit: Visit) -> Response:
     """Enable or disable a deployment."""
-    named = visit.form.needed("deployment", "The deployment")
+    named = visit.form.needed("deployment", tr("The deployment"))
     wanted = visit.form.text("disabled")
     if wanted not in ("yes", "no"):
-        raise ConsoleError("say whether it may run", where="disabled")
+        raise ConsoleError(tr("say whether it may run"), where="disabled")
     said = {"deployment": named, "disabled": wanted == "yes", "by": visit.actor}
     await visit.authority().operating.do("deployments/set", said)
-    return visit.done(f"{named} is {'disabled' if wanted == 'yes' else 'enabled'}.")
+    return visit.done(
+        tr("{name} is disabled.", name=named)
+        if wanted == "yes"
+        else tr("{name} is enabled.", name=named)
+    )
 
 
 async def narrow(visit: Visit) -> Response:
     """Revoke a surface or a capability that was accepted for a deployment."""
-    named = visit.form.needed("deployment", "The deployment")
+    named = visit.form.needed("deployment", tr("The deployment"))
     surface, capability = visit.form.text("surface"), visit.form.text("capability")
     if bool(surface) == bool(capability):
-        raise ConsoleError("say which surface or capability is taken back", where="surface")
+        raise ConsoleError(tr("say which surface or capability is taken back"), where="surface")
     said = {
         "deployment": named,
         "surfaces": [surface] if surface else [],
@@ -270,7 +284,9 @@ async def narrow(visit: Visit) -> Response:
         "by": visit.actor,
     }
     await visit.authority().operating.do("deployments/narrow", said)
-    return visit.done(f"{named} may no longer use {surface or capability}.")
+    return visit.done(
+        tr("{named} may no longer use {capability}.", named=named, capability=surface or capability)
+    )
 
 
 async def _deployments(running: RunningAuthority) -> list[dict[str, Any]]:
@@ -300,9 +316,9 @@ async def _ask(visit: Visit, name: str, payload: dict[str, Any]) -> Any:
 
 
 def _job(visit: Visit) -> str:
-    named = visit.form.needed("job", "The job")
+    named = visit.form.needed("job", tr("The job"))
     if not _JOB.fullmatch(named):
-        raise ConsoleError("this is not a job's id", where=named[:80])
+        raise ConsoleError(tr("this is not a job's id"), where=named[:80])
     return named
 
 
@@ -318,7 +334,7 @@ def _why(error: Any) -> str:
 
 PAGE: Final = Page(
     "services",
-    "Services",
+    mark("Services"),
     show,
     reads={"jobs": jobs, "job": job},
     acts={
@@ -329,5 +345,5 @@ PAGE: Final = Page(
         "switch": switch,
         "narrow": narrow,
     },
-    group="Services",
+    group=mark("Services"),
 )

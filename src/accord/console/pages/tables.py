@@ -17,6 +17,7 @@ from urllib.parse import urlencode
 from starlette.responses import Response
 
 from accord.console.charts import Chart, ChartKind, chart
+from accord.console.messages import mark, tr
 from accord.console.page import Page, Visit
 from accord.console.sessions import ConsoleError
 from accord.kernel.clock import format_time
@@ -127,7 +128,7 @@ async def table(visit: Visit) -> Response:
         if each.table.name == name
     ]
     if not found:
-        raise ConsoleError("there is no such table", where=name[:80], status=404)
+        raise ConsoleError(tr("there is no such table"), where=name[:80], status=404)
     question = f"SELECT * FROM {_quoted(name)}"  # noqa: S608 - quoted
     sample = await _ask(visit, lambda reader: _read(reader, question, limit=_SAMPLE))
     return visit.show(
@@ -145,13 +146,13 @@ async def query(visit: Visit) -> Response:
     """Show a page of a question's result, and the chart of two of its columns."""
     question = visit.query("q")
     if not question:
-        raise ConsoleError("the question is missing", mend="write a SELECT")
+        raise ConsoleError(tr("the question is missing"), mend=tr("write a SELECT"))
     number = visit.number("page") if visit.query("page") else 1
     skip = (number - 1) * PAGE_ROWS
     if not 0 <= skip < MOST_ROWS:
         raise ConsoleError(
-            f"only the first {MOST_ROWS:,} rows can be paged through",
-            mend="ask for fewer, with WHERE or LIMIT",
+            tr("only the first {most:,} rows can be paged through", most=MOST_ROWS),
+            mend=tr("ask for fewer, with WHERE or LIMIT"),
         )
     told: QueryResult | None = None
     missing: AccordError | None = None
@@ -197,19 +198,19 @@ def write_csv(told: QueryResult) -> bytes:
         ConsoleError: It has too many rows or bytes: it would be cut.
     """
     if told.more:
-        raise _too_large(f"the result has more than {MOST_ROWS:,} rows")
+        raise _too_large(tr("the result has more than {most:,} rows", most=MOST_ROWS))
     with closing(io.StringIO(newline="")) as file:
         writer = csv.writer(file)
         writer.writerow([_harmless(each) for each in told.columns])
         for row in told.rows:
             writer.writerow([_harmless(_text(each)) for each in row])
             if file.tell() > _MOST_BYTES:
-                raise _too_large(f"the result is larger than {_MOST_BYTES >> 20} MB")
+                raise _too_large(tr("the result is larger than {most} MB", most=_MOST_BYTES >> 20))
         return file.getvalue().encode()
 
 
 def _too_large(what: str) -> ConsoleError:
-    return ConsoleError(what, mend="ask for less, or use `accord pipeline sql`", status=413)
+    return ConsoleError(what, mend=tr("ask for less, or use `accord pipeline sql`"), status=413)
 
 
 def _harmless(value: Any) -> Any:
@@ -239,7 +240,7 @@ def _chart(visit: Visit, told: QueryResult) -> Chart | None:
     drawn: ChartKind = "line" if kind == "line" else "bar"
     for name in (x, y):
         if name not in told.columns:
-            raise ConsoleError("the result has no such column", where=name[:80])
+            raise ConsoleError(tr("the result has no such column"), where=name[:80])
     one, other = told.columns.index(x), told.columns.index(y)
     return chart(drawn, x, y, [(row[one], row[other]) for row in told.rows])
 
@@ -250,7 +251,7 @@ def _read(reader: TableReader, question: str, *, limit: int, skip: int = 0) -> Q
     except PipelineError as error:
         if "--patience" in (error.mend or ""):
             raise ConsoleError(
-                error.what, mend="ask for less, or use `accord pipeline sql --patience`"
+                error.what, mend=tr("ask for less, or use `accord pipeline sql --patience`")
             ) from None
         raise
 
@@ -277,8 +278,8 @@ def _layout(visit: Visit) -> Layout:
 
 PAGE: Final = Page(
     "tables",
-    "Tables",
+    mark("Tables"),
     show,
     reads={"table": table, "query": query, "download": download},
-    group="Data",
+    group=mark("Data"),
 )

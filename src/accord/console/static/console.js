@@ -4,6 +4,9 @@
 
 let copied = 0;
 
+// Words of the page's language.
+const { copy: COPY, copied: COPIED } = document.documentElement.dataset;
+
 // A button that copies each command.
 const offerCopies = (root) => {
   if (!navigator.clipboard) return;
@@ -13,11 +16,11 @@ const offerCopies = (root) => {
     const button = document.createElement("button");
     button.type = "button";
     button.className = "quiet";
-    button.textContent = "Copy";
+    button.textContent = COPY;
     button.addEventListener("click", async () => {
       await navigator.clipboard.writeText(code.dataset.whole ?? code.textContent);
-      button.textContent = "Copied";
-      setTimeout(() => { button.textContent = "Copy"; }, 1500);
+      button.textContent = COPIED;
+      setTimeout(() => { button.textContent = COPY; }, 1500);
     });
     // What it copies is named by the line itself, after the button's own word.
     code.id ||= `copied-${copied += 1}`;
@@ -35,7 +38,7 @@ const offerTexts = (root) => {
     const word = button.textContent;
     button.addEventListener("click", async () => {
       await navigator.clipboard.writeText(button.dataset.copy);
-      button.textContent = "Copied";
+      button.textContent = COPIED;
       setTimeout(() => { button.textContent = word; }, 1500);
     });
   }
