@@ -56,8 +56,9 @@ def test_translations_fill_in_what_their_messages_do(code: str) -> None:
     for each in updated(code):
         if not each.id:
             continue
-        said = each.id if isinstance(each.id, tuple) else (each.id,)
-        told = each.string if isinstance(each.string, tuple) else (each.string,)
+        said = [str(one) for one in (each.id if isinstance(each.id, tuple) else (each.id,))]
+        texts = each.string if isinstance(each.string, tuple) else (each.string,)
+        told = [str(one) for one in texts]
         wanted = {"".join(found) for found in PLACEHOLDER.findall(said[-1])}
         for one in told:
             assert {"".join(found) for found in PLACEHOLDER.findall(one)} == wanted, said
