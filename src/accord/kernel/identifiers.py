@@ -5,8 +5,8 @@ millisecond the random part is counted up, so the ids of one source always rise.
 traceparent headers are ignored.
 """
 
+import os
 import re
-import secrets
 import threading
 from collections.abc import Callable
 from typing import Final, NamedTuple
@@ -33,7 +33,7 @@ class UlidSource:
 
     def __init__(self, clock: Clock, chance: Callable[[], int] | None = None) -> None:
         self._clock = clock
-        self._chance = chance or (lambda: secrets.randbits(_CHANCE_BITS))
+        self._chance = chance or (lambda: int.from_bytes(os.urandom(_CHANCE_BITS // 8)))
         self._last = -1
         self._lock = threading.Lock()
 
