@@ -90,7 +90,7 @@ COMPILE := $(BIN)/uv pip compile --quiet --system-certs --universal --python-ver
 	--no-annotate --no-header --no-emit-index-url --no-emit-find-links
 lock: $(READY) ## resolve pyproject.toml into the locks; UPGRADE= keeps the versions that they have
 	@$(COMPILE) $(UPGRADE) --all-extras pyproject.toml --output-file requirements-dev.lock
-	@$(COMPILE) --constraint requirements-dev.lock --extra models --extra pipeline --extra build \
+	@$(COMPILE) --constraint requirements-dev.lock --extra models --extra media --extra pipeline --extra build \
 		pyproject.toml --output-file requirements.lock
 	@echo uv | $(COMPILE) --constraint requirements-dev.lock - --output-file bootstrap.lock
 

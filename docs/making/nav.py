@@ -17,7 +17,7 @@ _MORE: Final = "More"
 _THEMES: Final = {
     "In a community": (
         "community", "*invite*", "*friend*", "*revoke*", "chat", "files", "market", "rag", "models",
-        "doors",
+        "media", "doors",
     ),
     "Agents in chats": (
         "relay", "agents", "self-service", "many-tenants", "open-mode", "webchat", "concierge",

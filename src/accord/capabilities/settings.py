@@ -1,4 +1,4 @@
-"""The settings `[models]`, `[rag]` and `[doors]`, and the names that a corpus may have."""
+"""The settings `[models]`, `[media]`, `[rag]` and `[doors]`, and what a corpus may be called."""
 
 import re
 from dataclasses import dataclass
@@ -144,6 +144,91 @@ class ModelsSettings(Section):
         return languages
 
 
+class MediaSettings(Section):
+    """`[media]`: speech, text of pictures, translation, and descriptions of pictures."""
+
+    embedded: Annotated[
+        bool, Field(description="use the engines that are installed here, where no server is named")
+    ] = True
+    stt: Annotated[
+        str,
+        Field(
+            max_length=1000,
+            description="the OpenAI-compatible server for speech to text, and its model, such as "
+            "`http://127.0.0.1:8000/v1 whisper-large-v3`; empty for the engine of this machine",
+        ),
+    ] = ""
+    stt_key: Annotated[
+        SecretStr, Field(description="the API key for the server in `stt`", examples=["sk-..."])
+    ] = SecretStr("")
+    tts: Annotated[
+        str,
+        Field(
+            max_length=1000,
+            description="the server for text to speech, its model, and `voice=NAME`, such as "
+            "`http://127.0.0.1:8880/v1 kokoro voice=af_sky`; empty for the engine of this machine",
+        ),
+    ] = ""
+    tts_key: Annotated[
+        SecretStr, Field(description="the API key for the server in `tts`", examples=["sk-..."])
+    ] = SecretStr("")
+    ocr: Annotated[
+        str,
+        Field(
+            max_length=1000,
+            description="the server, and the model that sees, which reads the text of pictures; "
+            "empty for the engine of this machine",
+        ),
+    ] = ""
+    ocr_key: Annotated[
+        SecretStr, Field(description="the API key for the server in `ocr`", examples=["sk-..."])
+    ] = SecretStr("")
+    translation: Annotated[
+        str,
+        Field(
+            max_length=1000,
+            description="the server, and the language model, which translates; empty for none",
+        ),
+    ] = ""
+    translation_key: Annotated[
+        SecretStr,
+        Field(description="the API key for the server in `translation`", examples=["sk-..."]),
+    ] = SecretStr("")
+    vision: Annotated[
+        str,
+        Field(
+            max_length=1000,
+            description="the server, and the model that sees, which describes pictures; empty for "
+            "none",
+        ),
+    ] = ""
+    vision_key: Annotated[
+        SecretStr, Field(description="the API key for the server in `vision`", examples=["sk-..."])
+    ] = SecretStr("")
+    document_pages: Annotated[
+        int,
+        Field(
+            ge=1,
+            le=5000,
+            description="how many pages a document may have whose text must be recognised",
+        ),
+    ] = 100
+    seconds: Annotated[
+        float, Field(gt=0, le=3600, description="how long one of these may take")
+    ] = 300.0
+    max_concurrent: Annotated[
+        int, Field(ge=1, le=256, description="how many are worked on at once")
+    ] = 1
+    max_waiting: Annotated[int, Field(ge=0, le=1024, description="how many calls may wait")] = 8
+
+    @field_validator("stt", "tts", "ocr", "translation", "vision")
+    @classmethod
+    def _servers_are_servers(cls, server: str) -> str:
+        if server:
+            split_media(server)
+        return server
+
+
 class RagSettings(Section):
     """`[rag]`: how one question is asked of the corpora of all nodes."""
 
@@ -252,6 +337,28 @@ def split_embedder(text: str) -> EmbeddingServer:
     if len(told) > 1 or not re.fullmatch(r"dim=[1-9][0-9]{0,4}", told[0], re.ASCII):
         raise ValueError("should say dim=N with a number from 1 to 99999")
     return EmbeddingServer(server.url, server.models[0], int(told[0].removeprefix("dim=")))
+
+
+@dataclass(frozen=True, slots=True)
+class MediaServer:
+    """A server of `[media]`."""
+
+    url: str
+    model: str
+    voice: str = ""
+
+
+def split_media(text: str) -> MediaServer:
+    """Read `http://127.0.0.1:8880/v1 kokoro voice=af_sky`, or raise `ValueError`."""
+    words = text.split()
+    voices = [word for word in words if word.startswith("voice=")]
+    server = split_server(" ".join(word for word in words if word not in voices))
+    if len(server.models) != 1 or server.at_once is not None:
+        raise ValueError("should name exactly one model behind the address")
+    voice = voices[0].removeprefix("voice=") if voices else "alloy"
+    if len(voices) > 1 or not _NAME.fullmatch(voice):
+        raise ValueError("should say voice=NAME once")
+    return MediaServer(server.url, server.models[0], voice)
 
 
 CORPUS_PATTERN: Final = "[a-z0-9-]{1,64}"

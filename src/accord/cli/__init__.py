@@ -27,6 +27,7 @@ from accord.cli import (
     file,
     keys,
     market,
+    media,
     output,
     pipeline,
     pipeline_quarantine,
@@ -88,6 +89,7 @@ _GROUPS = {
         (file.app, "file", "Store and share files."),
         (rag.app, "rag", "Search documents."),
         (market.app, "market", "Offer, request and find things on the market."),
+        (media.app, "media", "Speech, text of pictures, translation, descriptions of pictures."),
     ),
     BUILD: (
         (contract.app, "contract", "Validate, compare and export contracts."),

@@ -346,7 +346,10 @@ def control_routes(bus: Bus, node: "Node") -> Sequence[Route]:
 
 
 def _described_route(route: Candidate) -> dict[str, Any]:
+    params = (route.listing or {}).get("params")
+    told = params if isinstance(params, Mapping) else {}
     return {
+        **{name: told[name] for name in ("model", "about") if isinstance(told.get(name), str)},
         "node_id": route.node_id,
         "name": route.name,
         "local": route.local,

@@ -42,6 +42,7 @@ from accord.capabilities.doors import (
 )
 from accord.capabilities.embed import Batcher
 from accord.capabilities.file import Blobs
+from accord.capabilities.media import MediaEngines, open_media
 from accord.capabilities.rag import search
 from accord.community.bus import BUS_STORE, BusSettings, UnsignedCalls
 from accord.community.communities import CommunityFolders
@@ -233,11 +234,12 @@ async def open_capabilities(
         blobs = Blobs(settings.home / "blobs", clock)
         offers = NodeCapabilities(clock, blobs)
         embedder = await _open_models(settings, offers, opened) if with_models else None
+        media = await _open_media(settings, offers, opened) if with_models else None
         offers.add(partial(market.register, embedder=embedder))
         offers.add(partial(search.register, settings=settings.rag))
         offers.add(answers.register)
         if with_models:
-            await _open_corpora(settings, offers, blobs, embedder, opened)
+            await _open_corpora(settings, offers, blobs, embedder, media, opened)
         for offer in more:
             offers.add(offer)
         yield offers
@@ -261,19 +263,35 @@ async def _open_models(
     return embedder
 
 
+async def _open_media(
+    settings: Settings, offers: NodeCapabilities, opened: AsyncExitStack
+) -> MediaEngines:
+    media = await opened.enter_async_context(open_media(settings.media))
+    offers.add(media.register)
+    return media
+
+
 async def _open_corpora(
     settings: Settings,
     offers: NodeCapabilities,
     blobs: Blobs,
     embedder: Batcher | None,
+    media: MediaEngines | None,
     opened: AsyncExitStack,
 ) -> None:
     from accord.capabilities.rag.service import open_corpora, register
 
     weights = models.weights_folder(settings.models.weights)
+    read_pages = media.read_document if media is not None and media.reads_pages else None
     try:
         corpora = await opened.enter_async_context(
-            open_corpora(store_location(settings), blobs, embedder, weights=weights)
+            open_corpora(
+                store_location(settings),
+                blobs,
+                embedder,
+                weights=weights,
+                read_pages=read_pages,
+            )
         )
     except CommunityError as error:
         _log.warning("retrieval is not offered", why=str(error))

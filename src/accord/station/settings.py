@@ -25,7 +25,12 @@ from pydantic_settings import (
 
 from accord.authority.settings import AuthoritySettings
 from accord.bridge.settings import BridgeSettings
-from accord.capabilities.settings import DoorsSettings, ModelsSettings, RagSettings
+from accord.capabilities.settings import (
+    DoorsSettings,
+    MediaSettings,
+    ModelsSettings,
+    RagSettings,
+)
 from accord.relay.errors import RelayError
 from accord.relay.platforms import settings
 from accord.relay.platforms.settings import DEFAULT_LIMITS, PlatformLimits, WebChatLimits
@@ -86,6 +91,7 @@ class Settings(BaseSettings):
     webchat: WebChatLimits = WebChatLimits()
     authority: AuthoritySettings = AuthoritySettings()
     models: ModelsSettings = ModelsSettings()
+    media: MediaSettings = MediaSettings()
     rag: RagSettings = RagSettings()
     doors: DoorsSettings = DoorsSettings()
     pipeline: PipelineSettings = PipelineSettings()

@@ -2,5 +2,5 @@
 
 from accord.capabilities.rag import readers
 
-readers._limit_process()
+readers.limit_process()
 hoard = [bytearray(64 * 1024 * 1024) for _ in range(64)]

@@ -57,6 +57,11 @@ _QUERIES: Final = frozenset(
         "experimental.rag.search",
         "experimental.rag.corpora",
         "experimental.rag.answer",
+        "experimental.stt.transcribe",
+        "experimental.tts.speak",
+        "experimental.ocr.read",
+        "experimental.trans.translate",
+        "experimental.img.describe",
     }
 )
 

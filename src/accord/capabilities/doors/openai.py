@@ -1,4 +1,4 @@
-"""OpenAI-compatible routes below `/v1`: completions of chats and texts, embeddings, models."""
+"""OpenAI-compatible routes below `/v1`: completions, embeddings, speech, models."""
 
 import base64
 import struct
@@ -10,8 +10,10 @@ from typing import Any, Final
 
 import orjson
 import structlog
+from starlette.datastructures import FormData, UploadFile
+from starlette.formparsers import MultiPartException, MultiPartParser
 from starlette.requests import Request
-from starlette.responses import JSONResponse, Response
+from starlette.responses import JSONResponse, PlainTextResponse, Response
 from starlette.routing import Route
 from starlette.types import Receive, Scope, Send
 
@@ -357,6 +359,10 @@ _SMALL: Final = "the small built-in model"
 _ANSWER: Final = "experimental.rag.answer"
 _CONCIERGE: Final = "answers from the community's documents, with sources, by its best model"
 _LONGEST_QUESTION: Final = 4000
+_TRANSCRIBE: Final = "experimental.stt.transcribe"
+_SPEAK: Final = "experimental.tts.speak"
+_LONGEST_SPEECH: Final = 4000
+_MOST_AUDIO: Final = 5 * 1024 * 1024
 
 CONCIERGE: Final = "concierge"
 """The model that answers from documents."""
@@ -371,6 +377,8 @@ def openai_routes(
         ("/v1/chat/completions", "POST", door.chat),
         ("/v1/completions", "POST", door.complete),
         ("/v1/embeddings", "POST", door.embed),
+        ("/v1/audio/transcriptions", "POST", door.transcribe),
+        ("/v1/audio/speech", "POST", door.speak),
         ("/v1/models", "GET", door.models),
         ("/v1/models/{model:path}", "GET", door.model),
     )
@@ -429,6 +437,36 @@ class _OpenAiApi:
             rows += told["output"]["embeddings"]
         return JSONResponse(embedding_answer(model, rows, as_bytes=as_bytes))
 
+    async def transcribe(self, request: Request) -> Response:
+        form, audio = await _form(request)
+        model, wanted = _model_of(form), form.get("response_format", "json")
+        if wanted not in ("json", "text"):
+            raise unsupported("response_format", "Only json and text are offered here.")
+        await self._check_model(request, _TRANSCRIBE, model)
+        given = {"audio": base64.b64encode(audio).decode()}
+        language = form.get("language")
+        if isinstance(language, str) and language:
+            given["language"] = language
+        calling = self._caller.call(_TRANSCRIBE, {"model": model}, given)
+        told = await sse.while_connected(request.receive, calling)
+        text = told["output"]["text"]
+        return JSONResponse({"text": text}) if wanted == "json" else PlainTextResponse(f"{text}\n")
+
+    async def speak(self, request: Request) -> Response:
+        body = await _json(request)
+        if not isinstance(body, dict):
+            raise bad_request("the body is a JSON object", None)
+        model, wanted = _model_of(body), body.get("response_format", "wav")
+        if wanted != "wav" or body.get("stream_format", "audio") != "audio":
+            raise unsupported("response_format", "Only wav is offered here, as a whole.")
+        await self._check_model(request, _SPEAK, model)
+        given: dict[str, Any] = {"text": _read_text(body.get("input"), "input", _LONGEST_SPEECH)}
+        # Names of OpenAI's voices mean nothing to an engine of languages.
+        given |= {name: body[name] for name in ("voice", "speed", "language") if name in body}
+        calling = self._caller.call(_SPEAK, {"model": model}, given)
+        told = (await sse.while_connected(request.receive, calling))["output"]
+        return Response(base64.b64decode(told["audio"]), media_type=told["media_type"])
+
     async def models(self, request: Request) -> Response:
         listed = (await self._models(request)).values()
         return JSONResponse({"object": "list", "data": list(listed)})
@@ -443,7 +481,7 @@ class _OpenAiApi:
         found = {}
         if _ANSWER in self._caller.descriptors():
             found[CONCIERGE] = _listed(CONCIERGE, "accord", _CONCIERGE)
-        for capability in ("llm.chat", "embed.text"):
+        for capability in ("llm.chat", "embed.text", _TRANSCRIBE, _SPEAK):
             for name, model in (await self._caller.models(capability)).items():
                 owner = self._caller.node_name(model.nodes[0])
                 found.setdefault(name, _listed(name, owner, _SMALL if model.built_in else ""))
@@ -523,10 +561,54 @@ async def _next(frames: AsyncGenerator[Frame]) -> Frame:
     return await anext(frames)
 
 
+def _model_of(given: Mapping[str, Any]) -> str:
+    model = given.get("model")
+    if model is None:
+        raise missing("model")
+    if not isinstance(model, str) or not model:
+        raise bad_request("expected the name of a model", "model")
+    return model
+
+
+async def _form(request: Request) -> tuple[FormData, bytes]:
+    """Read a form and its file, of no more than a body may have."""
+    raw = await _body(request)
+    kind = request.headers.get("content-type", "")
+    if not kind.startswith("multipart/form-data"):
+        raise bad_request("the body is a form with a file", None)
+
+    async def parts() -> AsyncGenerator[bytes]:
+        yield raw
+
+    try:
+        reader = MultiPartParser(
+            request.headers, parts(), max_files=1, max_fields=20, max_part_size=_MAX_BODY
+        )
+        form = await reader.parse()
+    except MultiPartException as error:
+        raise bad_request(f"the form cannot be read: {error.message}", None) from None
+    try:
+        file = form.get("file")
+        if not isinstance(file, UploadFile):
+            raise missing("file")
+        audio = await file.read()
+    finally:
+        await form.close()
+    if not 0 < len(audio) <= _MOST_AUDIO:
+        raise bad_request(f"expected a recording of 1 to {_MOST_AUDIO} bytes", "file")
+    return form, audio
+
+
 async def _json(request: Request) -> Any:
     try:
-        raw = await bodies.read(request, bodies.BodyLimits(_MAX_BODY, rate=_MIN_RATE))
-        return canonical.decode(raw, max_bytes=_MAX_BODY)
+        return canonical.decode(await _body(request), max_bytes=_MAX_BODY)
+    except canonical.CanonicalError as error:
+        raise bad_request(f"the body is not JSON: {error.what}") from None
+
+
+async def _body(request: Request) -> bytes:
+    try:
+        return await bodies.read(request, bodies.BodyLimits(_MAX_BODY, rate=_MIN_RATE))
     except bodies.BodyError as error:
         if error.status != HTTPStatus.REQUEST_ENTITY_TOO_LARGE:
             raise bad_request(error.what, mend=error.mend) from None
@@ -536,5 +618,3 @@ async def _json(request: Request) -> Any:
             param=None,
             openai_code="request_too_large",
         ) from None
-    except canonical.CanonicalError as error:
-        raise bad_request(f"the body is not JSON: {error.what}") from None

@@ -4,37 +4,21 @@ The address comes from the settings. What the server answers is checked: one vec
 numbers for each text, all of the length that was learned first.
 """
 
-import asyncio
-import json
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any, Final
 
 import httpx
-import structlog
 
 from accord.capabilities import models
-from accord.community.errors import Code, CommunityError, bad_request
-from accord.web import responses
+from accord.capabilities.model_server import MALFORMED, ModelServer
+from accord.community.errors import Code, CommunityError
 
 if TYPE_CHECKING:
     import numpy as np
     from numpy.typing import NDArray
 
-_log = structlog.stdlib.get_logger(__name__)
-
 _TEXTS_AT_ONCE: Final = 64
-_MAX_ANSWER: Final = 64 * 1024 * 1024
 _MAX_DIMENSIONS: Final = 65_536
-_REFUSED: Final = frozenset({400, 413, 422})
-_MALFORMED: Final = (
-    ValueError,
-    TypeError,
-    LookupError,
-    AttributeError,
-    OverflowError,
-    RecursionError,
-)
-_BUSY: Final = frozenset({429, 503})
 
 
 class RemoteModel:
@@ -59,15 +43,7 @@ class RemoteModel:
     ) -> None:
         self.model = model
         self.dimensions = dimensions or 0
-        self._url = f"{url}/embeddings"
-        self._seconds = seconds
-        self._http = responses.bounded_client(
-            _MAX_ANSWER,
-            headers={"Authorization": f"Bearer {key}"} if key else {},
-            timeout=httpx.Timeout(seconds, connect=10.0),
-            transport=transport,
-            trust_env=False,
-        )
+        self._server = ModelServer(url, model, key=key, seconds=seconds, transport=transport)
 
     async def learn(self) -> None:
         """Ask for the length of the vectors unless it is known; raises `CommunityError`."""
@@ -87,7 +63,7 @@ class RemoteModel:
 
     async def aclose(self) -> None:
         """Close the connections."""
-        await self._http.aclose()
+        await self._server.aclose()
 
     async def _fetch(self, texts: Sequence[str]) -> "list[NDArray[np.float32] | CommunityError]":
         try:
@@ -104,41 +80,11 @@ class RemoteModel:
     async def _ask(self, texts: Sequence[str]) -> "NDArray[np.float32]":
         # Some servers refuse an empty text.
         given = {"model": self.model, "input": [text or " " for text in texts]}
+        answer = await self._server.ask("embeddings", given)
         try:
-            async with asyncio.timeout(self._seconds):
-                answer = await self._http.post(self._url, json=given)
-        except (httpx.TimeoutException, TimeoutError) as error:
-            raise self._lost(Code.TIMEOUT, error) from error
-        except httpx.HTTPError as error:
-            raise self._lost(Code.PARTITION, error) from error
-        self._check(answer.status_code)
-        try:
-            return self._read(json.loads(answer.content), len(texts))
-        except _MALFORMED as error:
-            raise CommunityError(
-                Code.PARTITION,
-                f"the server of {self.model} does not answer with embeddings of {len(texts)} texts",
-            ) from error
-
-    def _check(self, status: int) -> None:
-        if status == httpx.codes.OK:
-            return
-        _log.warning("embedding server refused a request", url=self._url, status=status)
-        if status == httpx.codes.NOT_FOUND:
-            raise CommunityError(
-                Code.NOT_IMPLEMENTED, f"the server of {self.model} does not offer it now"
-            )
-        if status in _REFUSED:
-            raise bad_request(f"the server of {self.model} refuses this text ({status})")
-        if status in _BUSY:
-            raise CommunityError(
-                Code.CAPACITY_EXCEEDED,
-                f"the server of {self.model} is busy",
-                details={"retry_after_ms": 2000},
-            )
-        raise CommunityError(
-            Code.INTERNAL_ERROR, f"the server of {self.model} refuses this node ({status})"
-        )
+            return self._read(answer, len(texts))
+        except MALFORMED as error:
+            raise self._server.malformed(f"embeddings of {len(texts)} texts") from error
 
     def _read(self, answer: Any, count: int) -> "NDArray[np.float32]":
         """Read an answer, or raise `ValueError` and its like."""
@@ -160,9 +106,3 @@ class RemoteModel:
                 mend="start the station again, then `accord rag reembed` each corpus",
             )
         return vectors
-
-    def _lost(self, code: Code, error: Exception) -> CommunityError:
-        _log.warning("embedding server not reachable", url=self._url, error=type(error).__name__)
-        return CommunityError(
-            code, f"the server of {self.model} cannot be reached ({type(error).__name__})"
-        )

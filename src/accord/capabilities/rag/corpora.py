@@ -19,7 +19,7 @@ from sqlalchemy import Connection, select
 from accord.capabilities.file import Blobs
 from accord.capabilities.models import Embedder
 from accord.capabilities.rag import prepared, store, words
-from accord.capabilities.rag.documents import parse
+from accord.capabilities.rag.documents import ReadPages, parse
 from accord.capabilities.rag.prepared import IngestRequest, PreparedDocument
 from accord.capabilities.rag.release import PERSONAL_PIN
 from accord.capabilities.rag.rules import chunks
@@ -156,6 +156,7 @@ class Corpora:
         tokens: The tokenizer that sizes chunks.
         embedder: None to search by words only.
         check_room: Raises if so many bytes cannot be stored.
+        read_pages: Recognises the text of pages that are pictures; None if nothing here does.
     """
 
     def __init__(
@@ -165,11 +166,13 @@ class Corpora:
         embedder: Embedder | None = None,
         *,
         check_room: Callable[[int], None] = lambda _: None,
+        read_pages: ReadPages | None = None,
     ) -> None:
         self._store = store
         self._tokens = tokens
         self._embedder = embedder
         self._check_room = check_room
+        self._read_pages = read_pages
         self._corpora: dict[CorpusId, _Corpus] = {}
         self._locks: WeakValueDictionary[object, asyncio.Lock] = WeakValueDictionary()
 
@@ -321,7 +324,7 @@ class Corpora:
             return True
 
     async def _build(self, wanted: IngestRequest, data: bytes) -> PreparedDocument:
-        document = await parse(data)
+        document = await parse(data, read_pages=self._read_pages)
         titled = replace(wanted, title=wanted.title or document.title)
         tokens = self._tokens
         split = await asyncio.to_thread(

@@ -1,23 +1,26 @@
 """From the bytes of a document to its text.
 
-Plain text is read here; everything else by a child process (`readers`) with a time limit.
+Plain text is read here; everything else by a child process (`readers`) with a time limit. Pictures,
+and PDF files whose pages are pictures, are read by what recognises text, if the node has it.
 """
 
 import asyncio
-import json
-import os
-import sys
-from typing import Any, Final
+from collections.abc import Awaitable, Callable, Sequence
+from typing import Final, TypeAlias
 
+from accord.capabilities import child_process
 from accord.capabilities.rag.readers import READERS
 from accord.capabilities.rag.rules.document_text import (
+    NO_TEXT,
     DocumentKind,
     DocumentPassage,
     TextDocument,
+    compose,
     kind_of,
     refuse_document,
+    unsupported_document,
 )
-from accord.community.errors import Code, CommunityError
+from accord.community.errors import CommunityError
 
 MAX_BYTES: Final = 64 * 1024 * 1024
 """The largest file that is read."""
@@ -26,12 +29,18 @@ SECONDS: Final = 60.0
 """The time limit for a file."""
 
 _WORKER: Final = "accord.capabilities.rag.readers"
-# Enough to find libraries; the rest of the environment is withheld from the reader.
-_NEEDED: Final = ("PATH", "PYTHONPATH", "PYTHONHOME", "SYSTEMROOT")
+
+ReadPages: TypeAlias = Callable[[bytes], Awaitable[Sequence[str]]]
+"""Recognises the text on the pages of a picture or PDF; may raise `CommunityError`."""
 
 
-async def parse(data: bytes, *, seconds: float = SECONDS) -> TextDocument:
+async def parse(
+    data: bytes, *, seconds: float = SECONDS, read_pages: ReadPages | None = None
+) -> TextDocument:
     """Read a document.
+
+    Args:
+        read_pages: For pages that are pictures; None if nothing here recognises their text.
 
     Raises:
         CommunityError: Its type is not supported, or it is damaged, empty, locked or too large:
@@ -41,7 +50,23 @@ async def parse(data: bytes, *, seconds: float = SECONDS) -> TextDocument:
     kind = kind_of(data)
     if kind is DocumentKind.TEXT:
         return await asyncio.to_thread(READERS[kind], data)
-    return _read_answer(await _run_reader(kind, data, seconds))
+    if kind is DocumentKind.PICTURE:
+        if read_pages is None:
+            raise unsupported_document()
+        return _recognised(await read_pages(data))
+    try:
+        said = await child_process.ask(
+            _WORKER, [kind.value], data, seconds=seconds, what="the document"
+        )
+    except CommunityError as error:
+        if kind is not DocumentKind.PDF or error.what != NO_TEXT or read_pages is None:
+            raise
+        return _recognised(await read_pages(data))
+    return TextDocument(tuple(DocumentPassage(*each) for each in said["passages"]), said["title"])
+
+
+def _recognised(pages: Sequence[str]) -> TextDocument:
+    return compose(DocumentPassage(text, page) for page, text in enumerate(pages, start=1))
 
 
 def check_size(size: int) -> None:
@@ -50,39 +75,3 @@ def check_size(size: int) -> None:
         raise refuse_document(
             f"the document has more than {MAX_BYTES} bytes", mend="cut it into parts"
         )
-
-
-async def _run_reader(kind: DocumentKind, data: bytes, seconds: float) -> bytes:
-    process = await asyncio.create_subprocess_exec(
-        sys.executable,
-        "-m",
-        _WORKER,
-        kind.value,
-        stdin=asyncio.subprocess.PIPE,
-        stdout=asyncio.subprocess.PIPE,
-        stderr=asyncio.subprocess.DEVNULL,
-        env={name: os.environ[name] for name in _NEEDED if name in os.environ},
-    )
-    try:
-        async with asyncio.timeout(seconds):
-            answer, _ = await process.communicate(data)
-    except TimeoutError:
-        raise refuse_document(
-            f"the document could not be read within {seconds:g} seconds", mend="save it anew"
-        ) from None
-    finally:
-        if process.returncode is None:
-            process.kill()
-            await process.wait()
-    if process.returncode != 0:
-        raise refuse_document(
-            "the document takes too much time or memory to be read", mend="save it anew"
-        )
-    return answer
-
-
-def _read_answer(answer: bytes) -> TextDocument:
-    said: dict[str, Any] = json.loads(answer)
-    if "refused" in said:
-        raise CommunityError(Code(said["code"]), said["refused"], mend=said["mend"])
-    return TextDocument(tuple(DocumentPassage(*each) for each in said["passages"]), said["title"])

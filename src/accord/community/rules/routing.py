@@ -123,7 +123,7 @@ class CallNeeds:
     ) -> "CallNeeds":
         """The needs of a call, from its request."""
         wanted = given.get("filter")
-        language = wanted.get("language") if isinstance(wanted, Mapping) else None
+        language = wanted.get("language") if isinstance(wanted, Mapping) else given.get("language")
         return cls(
             capability,
             Version.parse(version),

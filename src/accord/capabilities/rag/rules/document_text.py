@@ -17,6 +17,9 @@ from accord.community.errors import CommunityError, bad_request
 MAX_TEXT: Final = 4_000_000
 """The longest document, in characters: some two thousand pages."""
 
+NO_TEXT: Final = "the document has no text"
+"""How the refusal of such a document begins."""
+
 MAX_LINE: Final = 200
 """The longest title or heading; longer ones are truncated."""
 
@@ -59,8 +62,9 @@ def compose(passages: Iterable[DocumentPassage], title: str | None = None) -> Te
             kept.append(DocumentPassage(text, passage.page, clean_line(passage.heading)))
     if not any(character.isalnum() for passage in kept for character in passage.text):
         raise refuse_document(
-            "the document has no text",
-            mend="if its pages are pictures, let a program recognise their text first",
+            NO_TEXT,
+            mend="if its pages are pictures, install accord[media], or name a server in "
+            "[media] ocr",
         )
     return TextDocument(tuple(kept), clean_line(title))
 
@@ -177,11 +181,20 @@ class DocumentKind(Enum):
     HTML = "html"
     PDF = "pdf"
     DOCX = "docx"
+    PICTURE = "picture"
 
 
 _ZIP: Final = b"PK\x03\x04"
 # Mail and printer headers may come before it.
 _PDF_WITHIN: Final = 1024
+_PICTURES: Final = (
+    b"\x89PNG\r\n\x1a\n",
+    b"\xff\xd8\xff",
+    b"II*\x00",
+    b"MM\x00*",
+    b"GIF87a",
+    b"GIF89a",
+)
 _HTML: Final = re.compile(
     rb"(?:\xef\xbb\xbf)?\s{0,256}(?:<\?xml[^>]{0,256}>\s{0,256})?(?:<!--[^>]{0,512}-->\s{0,256})?"
     rb"<(?:!doctype\s{1,16}html|html|head|body|title|meta|h1|p|div)[\s>]",
@@ -201,6 +214,8 @@ def kind_of(data: bytes) -> DocumentKind:
         return DocumentKind.PDF
     if data.startswith(_ZIP):
         return DocumentKind.DOCX
+    if data.startswith(_PICTURES) or (data[:4] == b"RIFF" and data[8:12] == b"WEBP"):
+        return DocumentKind.PICTURE
     if _HTML.match(data):
         return DocumentKind.HTML
     if b"\x00" in data and not data.startswith((codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE)):
@@ -230,7 +245,7 @@ def unsupported_document() -> CommunityError:
     """Return the error for a type that cannot be read."""
     return refuse_document(
         "unsupported media type",
-        mend="give text, Markdown, HTML, PDF with text, or DOCX",
+        mend="give text, Markdown, HTML, PDF or DOCX, or a picture where the node reads those",
     )
 
 
