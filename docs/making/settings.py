@@ -9,6 +9,7 @@ from pydantic import BaseModel, SecretStr
 from pydantic.fields import FieldInfo
 from pydantic_core import PydanticUndefined
 
+from accord.relay.gateway import GatewayLimits
 from accord.station.settings import OTHER_VARIABLES, sections, tables, variable
 
 _KINDS: Final = {str: "text", SecretStr: "secret text", int: "integer", float: "number"}
@@ -24,6 +25,7 @@ _OTHERS: Final = {
 def render() -> str:
     """The page."""
     parts = [_section(name, model) for name, model in sections().items()]
+    parts += [_gateway()]
     others = [(code(name), _OTHERS[name]) for name in sorted(OTHER_VARIABLES)]
     return join(
         [*parts, "## Variables that are not settings", table(("variable", "what it is"), others)]
@@ -39,6 +41,20 @@ def _section(name: str, model: type[BaseModel]) -> str:
     columns = ("setting", "variable", "type", "default", "what it is")
     below = [_table(f"{name}.{key}", inner) for key, inner in tables(model).items()]
     return join([f"## [{name}]", sentence(about), table(columns, rows), *below])
+
+
+def _gateway() -> str:
+    rows = [
+        (code(key), *_told(field, f"limit {key}"))
+        for key, field in GatewayLimits.model_fields.items()
+    ]
+    about = (
+        "A gateway reads no settings file. `accord relay gateway run --limit NAME=NUMBER` sets a "
+        "limit, the variable `GATEWAY_RELAY_LIMITS` several (`NAME=NUMBER NAME=NUMBER`), and in a "
+        "program `GatewaySettings(limits=GatewayLimits(...))`. Times are seconds."
+    )
+    columns = ("limit", "type", "default", "what it is")
+    return join(["## Limits of a gateway", about, table(columns, rows)])
 
 
 def _table(name: str, model: type[BaseModel]) -> str:

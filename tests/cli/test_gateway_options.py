@@ -171,3 +171,31 @@ def test_a_secret_of_the_environment_cannot_be_rotated_in_a_file(
     result = CliRunner().invoke(app, ["relay", "gateway", "rotate"])
     assert "environment" in str(result.exception)
     assert "s3cret" not in str(result.exception) + result.output
+
+
+def test_limits_are_given_one_by_one_or_by_the_environment(
+    made: list[dict[str, Any]], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    limits = settings(made, "--limit", "turns=8", "--limit", "outbound=2.5").limits
+    assert (limits.turns, limits.outbound) == (8, 2.5)
+    assert limits.typing == gateways.GatewayLimits().typing
+    monkeypatch.setenv("GATEWAY_RELAY_LIMITS", "keep=3600 waiting=5")
+    limits = settings(made).limits
+    assert (limits.keep, limits.waiting) == (3600.0, 5)
+
+
+@pytest.mark.parametrize(
+    ("limit", "said"),
+    [
+        ("turnz=8", "there is no limit 'turnz'"),
+        ("turns", "turns: Input should be a valid integer"),
+        ("turns=0", "turns: Input should be greater than or equal to 1"),
+        ("outbound=nan", "outbound: Input should be"),
+        ("line_bytes=99999999999", "line_bytes: Input should be less than or equal to"),
+    ],
+)
+def test_a_limit_that_is_none_is_refused(made: list[dict[str, Any]], limit: str, said: str) -> None:
+    result = run("--limit", limit)
+    assert result.exit_code == output.MISUSED
+    assert said in " ".join(result.output.replace("│", " ").split())
+    assert made == []

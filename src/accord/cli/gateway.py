@@ -29,6 +29,7 @@ if TYPE_CHECKING:
     from accord.relay.gateway import (
         Agent,
         GatewayHealth,
+        GatewayLimits,
         GatewaySettings,
         GatewayState,
         IdlePolicy,
@@ -118,6 +119,14 @@ class GatewayOptions(Output):
             help="The URL that the connector requests to wake it; registered at each start.",
         ),
     ] = None
+    limit: Annotated[
+        list[str] | None,
+        typer.Option(
+            metavar="NAME=NUMBER",
+            envvar="GATEWAY_RELAY_LIMITS",
+            help="A limit of the reference of settings; repeatable, in the variable with spaces.",
+        ),
+    ] = None
 
     def choose(self, settings: "GatewaySettings") -> "GatewaySettings":
         """The settings of a gateway with what was chosen."""
@@ -144,7 +153,28 @@ class GatewayOptions(Output):
             relevance=declared,
             wake_url=self.wake_url or None,
             idle=self._idle_policy(),
+            limits=self._limits(settings.limits),
         )
+
+    def _limits(self, known: "GatewayLimits") -> "GatewayLimits":
+        from pydantic import ValidationError
+
+        given: dict[str, str] = {}
+        for each in self.limit or ():
+            name, _, number = each.partition("=")
+            if name not in type(known).model_fields:
+                names = ", ".join(type(known).model_fields)
+                raise typer.BadParameter(
+                    f"there is no limit {name!r}; there are {names}", param_hint="--limit"
+                )
+            given[name] = number
+        try:
+            return type(known).model_validate({**known.model_dump(), **given})
+        except ValidationError as error:
+            first = error.errors(include_url=False)[0]
+            raise typer.BadParameter(
+                f"{first['loc'][0]}: {first['msg']}", param_hint="--limit"
+            ) from None
 
     def suspend_hook(self) -> "Callable[[], Awaitable[None]] | None":
         """What suspends the machine; None where something else does, or nothing."""
@@ -317,7 +347,6 @@ def run(
         raise typer.BadParameter("with --here, none of --url, --id and --file is needed")
     if here is not None and not _NAME.fullmatch(here):
         raise typer.BadParameter("use letters, digits, dots and dashes", param_hint="--here")
-    answering = _load_agent(agent, command)
     chosen = cli.choose(
         GatewaySettings(
             identities=identities(front),
@@ -328,6 +357,7 @@ def run(
             environment=os.environ,
         )
     )
+    answering = _load_agent(agent, command, chosen.limits)
 
     async def serve() -> "GatewayState":
         async with AsyncExitStack() as opened:
@@ -452,13 +482,15 @@ def _open_agent(cli: Cli, name: str) -> "AbstractAsyncContextManager[LocalAgent]
     return open_agent(cli.station_settings(), SystemClock(), name)
 
 
-def _load_agent(agent: str | None, command: str | None) -> "Agent":
+def _load_agent(agent: str | None, command: str | None, limits: "GatewayLimits") -> "Agent":
     from accord.relay.gateway import command_agent, load_agent
 
     if (agent is None) == (command is None):
         raise typer.BadParameter("give either --agent or --command")
     if agent is None:
-        return command_agent(["sh", "-c", command or ""])
+        return command_agent(
+            ["sh", "-c", command or ""], timeout=limits.command, output_bytes=limits.command_bytes
+        )
     sys.path.insert(0, "")
     return load_agent(agent)
 

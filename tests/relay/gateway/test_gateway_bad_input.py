@@ -10,7 +10,6 @@ from tests.relay.gateway.conftest import Running, echo, message, virtually
 
 from accord.relay.errors import RelayError
 from accord.relay.gateway import (
-    MAX_MESSAGE_BYTES,
     GatewayLimits,
     GatewaySettings,
     GatewayState,
@@ -166,7 +165,7 @@ async def test_a_huge_message_costs_the_connection_and_not_the_gateway(
 ) -> None:
     async with running() as gateway:
         await gateway.reached(GatewayState.RUNNING)
-        await connector.raw(b"x" * (MAX_MESSAGE_BYTES + 1))
+        await connector.raw(b"x" * (GatewayLimits().message_bytes + 1))
         await connector.until(lambda: len(connector.dials) == 2)
         await gateway.reached(GatewayState.RUNNING)
         await connector.deliver(message("after"), "b-1")

@@ -53,7 +53,6 @@ from accord.relay.gateway.settings import (
 )
 from accord.relay.gateway.socket import Dial, Socket, SocketClosed, websocket_dialer
 from accord.relay.rules.connection import (
-    MAX_MESSAGE_BYTES,
     ConnectionEnd,
     GatewayLimits,
     Redial,
@@ -65,7 +64,6 @@ from accord.relay.rules.splitting import LONG_SEGMENT, SHORT_SEGMENT, complete_l
 __all__ = [
     "INBOX_SCHEMA",
     "LONG_SEGMENT",
-    "MAX_MESSAGE_BYTES",
     "SHORT_SEGMENT",
     "Agent",
     "ConnectionEnd",

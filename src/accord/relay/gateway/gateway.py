@@ -43,7 +43,6 @@ from accord.relay.rules.frames import (
 from accord.relay.rules.gate import RelevancePolicy, project_policy
 from accord.web import responses
 
-_SECONDS = 10.0
 _log = structlog.stdlib.get_logger(__name__)
 
 
@@ -56,7 +55,7 @@ def relevance_policies(
 
 
 async def declare_policies(
-    url: str, token: Callable[[], str], declared: Mapping[str, RelevancePolicy]
+    url: str, token: Callable[[], str], declared: Mapping[str, RelevancePolicy], seconds: float
 ) -> bool:
     """Post every policy; False when one was refused in a way that may pass."""
     if not declared:
@@ -64,7 +63,7 @@ async def declare_policies(
     is_settled = True
     # No redirects: the token is for the connector that was named.
     async with responses.bounded_client(
-        responses.SMALL, timeout=_SECONDS, follow_redirects=False
+        responses.SMALL, timeout=seconds, follow_redirects=False
     ) as client:
         for platform, policy in declared.items():
             try:
@@ -89,10 +88,12 @@ async def declare_policies(
     return is_settled
 
 
-async def declare_wake_url(url: str, token: Callable[[], str], wake_url: str) -> bool:
+async def declare_wake_url(
+    url: str, token: Callable[[], str], wake_url: str, seconds: float
+) -> bool:
     """Tell the connector by which URL this gateway is woken; False to try again."""
     async with responses.bounded_client(
-        responses.SMALL, timeout=_SECONDS, follow_redirects=False
+        responses.SMALL, timeout=seconds, follow_redirects=False
     ) as client:
         try:
             answer = await client.post(
@@ -553,11 +554,13 @@ class RelayGateway:
         names = [platform for platform, _ in settings.identities]
         wanted = relevance_policies(names, settings.relevance, settings.environment)
         attempt = 0
-        while not await declare_policies(self._url, self._token, wanted):
+        while not await declare_policies(self._url, self._token, wanted, self._limits.request):
             await asyncio.sleep(self._redial.pause(attempt, self._chance()))
             attempt += 1
         if settings.wake_url is not None:
-            while not await declare_wake_url(self._url, self._token, settings.wake_url):
+            while not await declare_wake_url(
+                self._url, self._token, settings.wake_url, self._limits.request
+            ):
                 await asyncio.sleep(self._redial.pause(attempt, self._chance()))
                 attempt += 1
 

@@ -44,7 +44,7 @@ from accord.kernel import canonical, identifiers
 from accord.kernel.clock import Clock
 from accord.kernel.identifiers import Trace
 from accord.relay.errors import Code, RelayError
-from accord.relay.rules.connection import backoff
+from accord.relay.rules.connection import GatewayLimits, backoff
 from accord.relay.rules.messages import MessageEvent
 from accord.storage import Schema, Store, StoreError, open_store
 
@@ -115,7 +115,7 @@ async def retry_store(work: Callable[[], Awaitable[T]], what: str) -> T:
 
 
 _REMEMBERED: Final = 100_000
-_WAITING: Final = 10_000
+_LIMITS: Final = GatewayLimits()
 
 
 @dataclass(frozen=True, slots=True)
@@ -194,7 +194,7 @@ Inbox = AbstractAsyncContextManager[OpenInbox]
 class MemoryInbox:
     """An inbox that ends with the process; once it holds `room` events, `take` waits."""
 
-    def __init__(self, room: int = _WAITING) -> None:
+    def __init__(self, room: int = _LIMITS.waiting) -> None:
         self._room = asyncio.Semaphore(room)
         self._numbers = itertools.count(1)
         self._waiting: dict[int, ReceivedEvent] = {}
@@ -233,12 +233,11 @@ class MemoryInbox:
 
 
 @asynccontextmanager
-async def open_memory_inbox() -> AsyncIterator[OpenInbox]:
+async def open_memory_inbox(room: int = _LIMITS.waiting) -> AsyncIterator[OpenInbox]:
     """Open an inbox that forgets everything at the end of the block."""
-    yield MemoryInbox()
+    yield MemoryInbox(room)
 
 
-_RETENTION_MS: Final = 8 * 86_400_000
 # Far below the number of parameters that either engine takes in one statement.
 _BATCH: Final = 500
 _PRUNE_EVERY: Final = 1000
@@ -273,9 +272,16 @@ class StoredInbox:
     """An inbox in a store; see `open_stored_inbox`. Every method may raise StoreError."""
 
     def __init__(
-        self, store: Store, clock: Clock, new_id: Callable[[], str] = lambda: uuid4().hex
+        self,
+        store: Store,
+        clock: Clock,
+        new_id: Callable[[], str] = lambda: uuid4().hex,
+        *,
+        keep: float = _LIMITS.keep,
     ) -> None:
         self.store = store
+        # For how many seconds it is remembered what was finished.
+        self.keep = keep
         self._clock = clock
         self._new_id = new_id
         self._taken = 0
@@ -315,7 +321,7 @@ class StoredInbox:
 
     async def prune(self) -> None:
         """Delete what was finished so long ago that no connector can deliver it again."""
-        await self._change(_PRUNE, oldest=int(self._clock.now() * 1000) - _RETENTION_MS)
+        await self._change(_PRUNE, oldest=int((self._clock.now() - self.keep) * 1000))
 
     async def _change(self, statement: Update | Delete, **values: int) -> None:
         def run(connection: Connection) -> None:
@@ -326,9 +332,11 @@ class StoredInbox:
 
 @asynccontextmanager
 async def open_stored_inbox(
-    where: str | os.PathLike[str], clock: Clock
+    where: str | os.PathLike[str], clock: Clock, *, keep: float = _LIMITS.keep
 ) -> AsyncIterator[OpenInbox]:
     """Open the inbox in a folder, or in a database by its `postgresql://` URL.
+
+    For `keep` seconds it is remembered what was finished.
 
     Raises:
         RelayError: Another process holds it.
@@ -337,7 +345,7 @@ async def open_stored_inbox(
     text = os.fspath(where)
     with nullcontext() if "://" in text else _folder_lock(Path(text)):
         async with open_store(text, INBOX_SCHEMA) as store:
-            inbox = StoredInbox(store, clock)
+            inbox = StoredInbox(store, clock, keep=keep)
             await inbox.prune()
             yield inbox
 

@@ -52,14 +52,7 @@ from accord.telemetry import tracing
 from accord.telemetry.tracing import SpanKind
 
 LOST: Final = Result(False, error="the connector did not answer", outcome=Outcome.UNKNOWN)
-# How long the ends of actions are kept, so that a turn that is run again finds them.
-_RETENTION_MS: Final = 8 * 86_400_000
 _PRUNE_EVERY: Final = 1000
-# The first and the longest pause before the end of a queued action is asked for again, and how many
-# ask at once: the connector answers such a question only after a while.
-_FOLLOW: Final = 5.0
-_LONGEST_FOLLOW: Final = 300.0
-_FOLLOWERS: Final = 4
 _FULL_SECONDS: Final = 5.0
 # By how much a clock may be corrected without being taken for set back.
 _SET_BACK: Final = 1.0
@@ -144,9 +137,9 @@ class StoredActions:
         """Forget an action."""
         await self._run(delete(actions).where(_is(request_id)))
 
-    async def prune(self, now: int) -> None:
-        """Delete what ended long ago."""
-        await self._run(delete(actions).where(actions.c.ended_at < now - _RETENTION_MS))
+    async def prune(self, oldest: int) -> None:
+        """Delete what ended before."""
+        await self._run(delete(actions).where(actions.c.ended_at < oldest))
 
     async def _run(self, statement: Any) -> None:
         def run(connection: Connection) -> None:
@@ -259,7 +252,7 @@ class Requests:
         self._entries: dict[str, _Entry] = {}
         self._lanes: dict[str, deque[_Entry]] = {}
         self._taken: dict[str, deque[_Entry]] = {}
-        self._followers = asyncio.Semaphore(_FOLLOWERS)
+        self._followers = asyncio.Semaphore(limits.followers)
         self._exchanges: dict[str, asyncio.Future[Result | None]] = {}
         self._workers: set[asyncio.Task[None]] = set()
         self._writes: set[asyncio.Task[None]] = set()
@@ -284,8 +277,7 @@ class Requests:
         if store is None:
             return
         self._stored = stored = StoredActions(store)
-        now = self._clock.now()
-        await stored.prune(int(now * 1000))
+        await stored.prune(self._oldest())
         for each in await stored.waiting():
             entry = self._entry(each.request_id, each.lane, each.line, each.created_at / 1000)
             entry.is_promised = True
@@ -591,7 +583,9 @@ class Requests:
         asked = 0
         while queue:
             entry = queue[0]
-            pause = backoff(asked, self._chance(), first=_FOLLOW, longest=_LONGEST_FOLLOW)
+            # The connector answers such a question only after a while.
+            first, longest = self._limits.follow, self._limits.longest_follow
+            pause = backoff(asked, self._chance(), first=first, longest=longest)
             await asyncio.sleep(pause)
             await self._is_linked.wait()
             if not self._may_repeat(entry):
@@ -646,6 +640,10 @@ class Requests:
         wall, steady = entry.since
         return max(self._clock.now(), wall + self._clock.monotonic() - steady)
 
+    def _oldest(self) -> int:
+        """The time of the oldest end that is kept, so that a turn that is run again finds it."""
+        return int((self._clock.now() - self._limits.keep) * 1000)
+
     def _take(self, entry: _Entry, answer: Result) -> None:
         """The connector has queued an action."""
         assert self._stored is not None
@@ -667,7 +665,7 @@ class Requests:
         self._write(change, "record the end of an action")
         self._ends += 1
         if self._ends % _PRUNE_EVERY == 0:
-            prune = partial(self._stored.prune, int(self._clock.now() * 1000))
+            prune = partial(self._stored.prune, self._oldest())
             self._write(prune, "forget old actions")
         result = replace(result, request_id=entry.request_id)
         if not entry.told.done():

@@ -11,7 +11,7 @@ from collections.abc import Awaitable, Callable, Coroutine
 from contextlib import aclosing, suppress
 from dataclasses import dataclass, field
 from enum import Enum
-from typing import Any, Final, TypeVar
+from typing import Any, TypeVar
 
 import structlog
 
@@ -151,9 +151,6 @@ class Sessions:
 
 IncomingFrame = Inbound | Passthrough | InterruptInbound
 
-# More than a connector leaves unacknowledged; then the socket waits.
-_QUEUED: Final = 1024
-
 
 @dataclass(eq=False, repr=False)
 class Intake:
@@ -165,13 +162,13 @@ class Intake:
     settings: GatewaySettings
     counts: Counter[str]
     _session_rules: SessionRules = field(init=False)
-    _queue: asyncio.Queue[tuple[Link, IncomingFrame]] = field(
-        default_factory=lambda: asyncio.Queue(_QUEUED)
-    )
+    _queue: asyncio.Queue[tuple[Link, IncomingFrame]] = field(init=False)
     _open: int = 0
 
     def __post_init__(self) -> None:
         self._session_rules = self.settings.session_rules
+        # More than a connector leaves unacknowledged; then the socket waits.
+        self._queue = asyncio.Queue(self.settings.limits.frames)
 
     @property
     def is_empty(self) -> bool:

@@ -142,7 +142,10 @@ class GatewaySettings:
         if where is None:
             where = state_folder() / quote(gateway_id, safe="")
         if isinstance(where, str | os.PathLike):
-            return open_memory_inbox() if where == "memory" else open_stored_inbox(where, clock)
+            limits = self.limits
+            if where == "memory":
+                return open_memory_inbox(limits.waiting)
+            return open_stored_inbox(where, clock, keep=limits.keep)
         return where
 
 

@@ -19,7 +19,7 @@ from websockets.exceptions import ConnectionClosed, WebSocketException
 
 from accord.kernel import canonical
 from accord.relay.errors import Code, RelayError
-from accord.relay.rules.connection import MAX_MESSAGE_BYTES, GatewayLimits
+from accord.relay.rules.connection import GatewayLimits
 from accord.relay.rules.frames import (
     CONTRACT_VERSION,
     BadLine,
@@ -36,7 +36,6 @@ from accord.relay.rules.frames import (
 )
 
 _ABNORMAL: Final = 1006
-_CLOSE_SECONDS: Final = 2.0
 
 _quiet = logging.getLogger(f"{__name__}.frames")
 _quiet.setLevel(logging.INFO)  # at debug the library shows headers, and with them the token
@@ -114,8 +113,8 @@ def websocket_dialer(limits: GatewayLimits) -> Dial:
                 open_timeout=limits.handshake,
                 ping_interval=limits.ping,
                 ping_timeout=limits.ping,
-                close_timeout=_CLOSE_SECONDS,
-                max_size=MAX_MESSAGE_BYTES,
+                close_timeout=limits.close,
+                max_size=limits.message_bytes,
                 logger=_quiet,
             )
         except (OSError, WebSocketException, ValueError) as error:
