@@ -117,11 +117,15 @@ def test_two_capabilities_are_never_one_rpc(one: str, other: str) -> None:
 
 def test_our_own_capabilities_cross_but_those_that_speak_for_a_person() -> None:
     made = make_offering(descriptions().values())
-    assert {finding.pointer for finding in made.left_out} == {
-        "chat.history",
-        "chat.send",
-        "community.invite",
-        "community.revoke",
+    assert {finding.pointer: finding.rule for finding in made.left_out} == {
+        "chat.history": "bridge.personal",
+        "chat.send": "bridge.personal",
+        "community.invite": "bridge.personal",
+        "community.revoke": "bridge.personal",
+        "experimental.chat.attachment": "bridge.personal",
+        "experimental.chat.search": "bridge.personal",
+        "experimental.community.withdraw": "bridge.personal",
+        "experimental.rag.reembed": "bridge.stream",
     }
     assert made.bridged["Community.Rag.ListCorpora"].capability == "rag.list_corpora"
     assert made.bridged["Community.Llm.Chat"].may_stream

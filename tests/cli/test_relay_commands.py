@@ -431,7 +431,9 @@ def test_replies_that_were_given_up_are_listed_retried_and_dropped(operator: Ope
     assert "no action" in operator.refused("outbox", "drop", number["r2"])
     assert "Example" in operator.run("outbox", "retry", "--help")
     left = {each["request_id"]: each["state"] for each in operator.ask("outbox", "list")["actions"]}
-    assert left == {"r1": "queued", "r3": "expired", "r4": "sending"}
+    # The connector may have begun to send the first one by now.
+    assert left.pop("r1") in ("queued", "sending")
+    assert left == {"r3": "expired", "r4": "sending"}
 
 
 def test_places_are_shared_opened_and_closed(operator: Operator) -> None:

@@ -248,7 +248,7 @@ def _closed(members: Mapping[str, Any]) -> dict[str, Any]:
 
 
 PERSONAL: Final = frozenset({"chat", "community"})
-"""Prefixes of capabilities that act for the owner of the node and are not bridged."""
+"""Families of capabilities that act for the owner of the node and are not bridged."""
 
 _ERROR: Final = "CommunityError"
 _OWN: Final = "$schema"
@@ -319,7 +319,7 @@ def _refusal(form: Mapping[str, Any]) -> Finding | None:
     name = form["name"]
     if is_service_capability(name):
         return Finding("bridge.loop", name, "it comes from the fabric already")
-    if name.split(".")[0] in PERSONAL:
+    if family(name).removeprefix("experimental.") in PERSONAL:
         return Finding("bridge.personal", name, "it acts for the owner of this device")
     if form.get("response_schema") is None:
         return Finding("bridge.stream", name, "it answers by a stream only")

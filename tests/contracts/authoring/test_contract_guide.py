@@ -9,7 +9,7 @@ from accord.contracts import digest, render_sdk
 from accord.kernel.canonical import decode
 
 GUIDE = (Path(__file__).parents[3] / "docs" / "guides" / "contracts.md").read_text()
-AUTHORED, USED = re.findall(r"```python\n(.*?)```", GUIDE, re.DOTALL)
+AUTHORED, USED, _RESOURCES = re.findall(r"```python\n(.*?)```", GUIDE, re.DOTALL)
 
 
 def test_the_contract_of_the_guide_has_the_digest_that_the_guide_shows() -> None:
