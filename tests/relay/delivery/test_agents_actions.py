@@ -10,7 +10,7 @@ from pydantic import SecretStr
 from tests.fakes.platform import MemoryChat
 
 from accord.relay.connector import DeliveryLimits, FoundCapability, outbox_store
-from accord.relay.connector.egress import AskedAction
+from accord.relay.connector.outbox_store import AskedAction
 from accord.relay.rules import Send
 from accord.storage import journal
 

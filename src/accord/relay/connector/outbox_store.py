@@ -31,7 +31,6 @@ from sqlalchemy.dialects import postgresql, sqlite
 from accord.kernel import identifiers
 from accord.kernel.identifiers import Trace
 from accord.relay.connector.directory import DeliveryContext
-from accord.relay.connector.egress import AskedAction
 from accord.relay.connector.store import Principal, database_now, write_journal, write_note
 from accord.relay.connector.tables import bindings, chats, is_waiting, messages, outbox, requests
 from accord.relay.connector.vault import StoreSecret
@@ -130,6 +129,16 @@ _DEAD: Final = {
     OutboxStep.EXPIRED: RowState.EXPIRED,
     OutboxStep.UNKNOWN: RowState.UNKNOWN,
 }
+
+
+@dataclass(frozen=True, slots=True)
+class AskedAction:
+    """An action with who asks for it, and the platform and bot that they name."""
+
+    principal: Principal
+    action: Action
+    platform: str | None = None
+    bot_id: str | None = None
 
 
 @dataclass(frozen=True, slots=True)
