@@ -31,8 +31,10 @@ from accord.community.client import LocalTransport
 from accord.community.node import Node, open_node
 from accord.console import Console, ConsoleParts, NodeAccess, PlaneHealth, ShownSetting, Tickets
 from accord.console.answers import Answers
-from accord.console.conversations import CONSOLE, Conversations
+from accord.console.conversations import Conversations
 from accord.console.pages import PAGES
+from accord.console.tables import CONSOLE
+from accord.console.users import Users
 from accord.kernel.clock import SystemClock
 from accord.kernel.signing import SigningKey
 from accord.station import listener
@@ -133,10 +135,10 @@ class Opened:
         return Browser(self.console.application())
 
     @asynccontextmanager
-    async def inside(self) -> AsyncIterator[Browser]:
+    async def inside(self, user: str = "") -> AsyncIterator[Browser]:
         """Somebody who has logged in, and has seen the first page."""
         async with self.browser() as browser:
-            await browser.log_in(self.tickets.link())
+            await browser.log_in(self.tickets.link(user))
             await browser.get("")
             yield browser
 
@@ -156,6 +158,7 @@ async def opened(
         open_store(home / "stores", CONSOLE) as kept,
     ):
         answers = Answers(Conversations(kept, clock))
+        users = Users(kept, clock)
 
         def register(node: Node) -> None:
             membership.register(node, clock)
@@ -190,6 +193,7 @@ async def opened(
                 settings_file=home / "accord.toml",
                 log_file=home / "logs" / "station.log",
                 answers=answers,
+                users=users,
             )
             tickets = Tickets(home / "console", clock, session_seconds=3600, idle_seconds=600)
             found = Opened(

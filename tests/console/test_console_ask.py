@@ -11,7 +11,8 @@ from tests.console.consoles import EVIL, Browser, Scripted, opened
 from accord.capabilities.llm import BackendModel, GenerationRequest, Piece, PromptRead, TextPiece
 from accord.console import ConsoleError
 from accord.console.answers import exported
-from accord.console.conversations import CONSOLE, MOST_CONVERSATIONS, Conversations, TurnState
+from accord.console.conversations import MOST_CONVERSATIONS, Conversations, TurnState
+from accord.console.tables import CONSOLE
 from accord.kernel.clock import SystemClock
 from accord.storage import open_store
 

@@ -171,16 +171,16 @@ async def test_a_name_that_is_not_ours_is_refused(tmp_path: Path) -> None:
 
 async def test_an_operator_sees_the_sessions_and_ends_one(tmp_path: Path) -> None:
     async with opened(tmp_path / "home") as found, found.inside() as one, found.inside() as two:
-        shown = (await one.get("settings")).text
+        shown = (await one.get("users")).text
         assert shown.count("End the session") == 2
         ids = re.findall(r'name="session" value="([0-9a-f]+)"', shown)
         mine = re.findall(r"(console [0-9a-f]{8}) <span", shown)
         [other] = [each for each in ids if f"console {each[:8]}" not in mine]
-        assert "has ended" in (await one.send("settings/end", {"session": other})).text
+        assert "has ended" in (await one.send("users/end", {"session": other})).text
         assert (await two.get("settings")).status_code == 303
         assert (await one.get("settings")).status_code == 200
         for wrong in (other, "../links/x", "*", ""):
-            refused = await one.send("settings/end", {"session": wrong})
+            refused = await one.send("users/end", {"session": wrong})
             assert refused.status_code in (400, 404)
 
 

@@ -9,6 +9,7 @@ import sys
 import time
 from collections import deque
 from collections.abc import Callable, Iterator, Sequence
+from enum import StrEnum
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Final, NoReturn
 
@@ -139,6 +140,14 @@ def _toml_values(values: dict[str, object]) -> Iterator[str]:
         yield f"{key} = {text}"
 
 
+class ConsoleRole(StrEnum):
+    """What a user of the console may do."""
+
+    READER = "reader"
+    OPERATOR = "operator"
+    OWNER = "owner"
+
+
 console_app = App(no_args_is_help=True, epilog="Example: accord console link")
 
 
@@ -148,17 +157,29 @@ def _console() -> None:
 
 
 @console_app.command(epilog="Example: accord console link --home ./station")
-def link(cli: Cli) -> None:
+def link(
+    cli: Cli,
+    *,
+    user: Annotated[
+        str, typer.Option(help="For this user; without it, for the owner of the station.")
+    ] = "",
+    role: Annotated[
+        ConsoleRole | None, typer.Option(help="Add the user with this role, or change it.")
+    ] = None,
+) -> None:
     """Print a one-time link that logs a browser in, valid for 15 minutes.
 
-    If the station is not running, the link works as soon as it is up.
+    If the station is not running, the link works as soon as it is up. A reader sees everything and
+    asks questions, an operator also acts on the pages, an owner also changes settings and users.
     """
     from accord.kernel.clock import SystemClock
-    from accord.station.console import login_link
+    from accord.station.console import admit_user, login_link
     from accord.station.errors import StationError
     from accord.station.home import Home as Place
     from accord.station.home import home_holder
 
+    if role is not None and not user:
+        raise typer.BadParameter("a role is given to a user", param_hint="--role")
     settings = cli.settings()
     if not Place(settings.home).device_key.exists():
         raise StationError(
@@ -174,7 +195,9 @@ def link(cli: Cli) -> None:
     address = f"http://[{host}]:{port}" if ":" in host else f"http://{host}:{port}"
     if held is not None and is_up:
         address = held.address
-    made = login_link(settings, SystemClock(), address)
+    if user:
+        asyncio.run(admit_user(settings, SystemClock(), user, role and role.value))
+    made = login_link(settings, SystemClock(), address, user)
     cli.emit({"link": made, "station_is_up": is_up}, made)
     if not is_up:
         cli.note("the station is not running; the link works once `accord up` has started it")

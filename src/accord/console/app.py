@@ -6,6 +6,7 @@ An error is shown as a banner on its page; request bodies are not logged.
 import asyncio
 from collections import Counter
 from collections.abc import AsyncGenerator, Awaitable, Callable, Mapping, Sequence
+from dataclasses import replace
 from itertools import groupby
 from typing import Any, Final, TypeAlias
 
@@ -37,6 +38,7 @@ from accord.console.sessions import (
     ConsoleError,
     ConsoleSession,
     RequestGuard,
+    Role,
     Tickets,
 )
 from accord.console.templates import Templates, assets
@@ -84,6 +86,7 @@ class Console:
         self.pages = pages
         self._tickets = tickets
         self._guard = RequestGuard(url)
+        self.url = url
         self._assets = assets()
         listed = [page for page in pages if page.is_listed]
         groups = [(name, list(each)) for name, each in groupby(listed, lambda page: page.group)]
@@ -104,8 +107,16 @@ class Console:
             Route(_LOGIN, self._route(self._show_login), methods=["GET"]),
             Route(_LOGIN, self._route(self._log_in), methods=["POST"]),
             Route(f"{PATH}/look", self._route(self._set_look), methods=["POST"]),
-            Route(f"{PATH}/logout", self._act(self.pages[0], self._log_out), methods=["POST"]),
-            Route(f"{PATH}/community", self._act(self.pages[0], self._choose), methods=["POST"]),
+            Route(
+                f"{PATH}/logout",
+                self._act(self.pages[0], self._log_out, Role.READER),
+                methods=["POST"],
+            ),
+            Route(
+                f"{PATH}/community",
+                self._act(self.pages[0], self._choose, Role.READER),
+                methods=["POST"],
+            ),
             Route(PATH, self._route(_onwards), methods=["GET"]),
         ]
         for page in self.pages:
@@ -204,20 +215,21 @@ class Console:
 
     def _read(self, page: Page, handler: Handler) -> Endpoint:
         async def work(request: Request) -> Response:
-            session = self._session(request)
+            session = await self._session(request)
             if session is None:
                 return _to_login(request)
             visit = Visit(request, page, session, self._parts, self)
             try:
+                _demand_role(session, page.read_by)
                 return await handler(visit)
             except AccordError as error:
                 return _with(visit, trouble=error).show("trouble.html")
 
         return self._route(work)
 
-    def _act(self, page: Page, handler: Handler) -> Endpoint:
+    def _act(self, page: Page, handler: Handler, least: Role | None = None) -> Endpoint:
         async def work(request: Request) -> Response:
-            session = self._session(request)
+            session = await self._session(request)
             if session is None:
                 return _to_login(request)
             form = Form()
@@ -227,6 +239,7 @@ class Console:
                     given = form.texts.get(CSRF) or request.headers.get(CSRF_HEADER, "")
                     self._guard.demand_token(session, given)
                     visit = _with(visit, form=form)
+                    _demand_role(session, page.acted_by if least is None else least)
                     return await handler(visit)
             except AccordError as error:
                 return await _again(_with(visit, trouble=error))
@@ -234,7 +247,7 @@ class Console:
         return self._route(work)
 
     async def _show_login(self, request: Request) -> Response:
-        if self._session(request) is not None:
+        if await self._session(request) is not None:
             return RedirectResponse(self.pages[0].path, 303)
         link = request.query_params.get("link", "")[:64]
         return self._plain(request, "login.html", None, 200, link=link)
@@ -315,11 +328,26 @@ class Console:
         )
         return Response(text, status, media_type="text/html; charset=utf-8")
 
-    def _session(self, request: Request) -> ConsoleSession | None:
+    async def _session(self, request: Request) -> ConsoleSession | None:
         # A page that refreshes itself does not keep its session alive.
         by_itself = _HTMX in request.headers or request.headers.get("accept") == sse.MEDIA_TYPE
         in_use = request.method == "POST" or not by_itself
-        return self._tickets.session(request.cookies.get(COOKIE, ""), in_use=in_use)
+        session = self._tickets.session(request.cookies.get(COOKIE, ""), in_use=in_use)
+        if session is None or not session.user:
+            return session
+        users = self._parts.users
+        role = None if users is None else await users.role(session.user)
+        return None if role is None else replace(session, role=role)
+
+
+def _demand_role(session: ConsoleSession, least: Role) -> None:
+    """Raise `ConsoleError` for a user who may not do this."""
+    if session.role < least:
+        raise ConsoleError(
+            tr("your role does not allow this"),
+            mend=tr("ask somebody who may, or whoever owns the station"),
+            status=403,
+        )
 
 
 def _look(request: Request) -> str:
@@ -346,6 +374,8 @@ async def _onwards(_request: Request) -> Response:
 
 async def _again(visit: Visit) -> Response:
     """Show the page again with the error; if that fails, only the error."""
+    if visit.session.role < visit.page.read_by:
+        return visit.show("trouble.html")
     try:
         return await visit.page.show(visit)
     except AccordError:

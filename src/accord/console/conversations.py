@@ -7,68 +7,21 @@ new ones. They are this station's own: nobody else sees them, and they do not la
 from collections.abc import Sequence
 from dataclasses import dataclass
 from enum import Enum
-from pathlib import Path
 from typing import Any, Final
 
 import orjson
-from sqlalchemy import (
-    BigInteger,
-    Column,
-    Connection,
-    ForeignKey,
-    Index,
-    Integer,
-    MetaData,
-    Table,
-    Text,
-    delete,
-    func,
-    insert,
-    select,
-    update,
-)
+from sqlalchemy import Connection, delete, func, insert, select, update
 
 from accord.console.messages import tr
 from accord.console.sessions import ConsoleError
+from accord.console.tables import conversations, turns
 from accord.kernel.clock import Clock
 from accord.kernel.identifiers import UlidSource
-from accord.storage import Schema, Store
+from accord.storage import Store
 
 MOST_CONVERSATIONS: Final = 500
 MOST_TURNS: Final = 100
 _TITLE: Final = 80
-
-_metadata = MetaData()
-
-conversations = Table(
-    "conversations",
-    _metadata,
-    Column("id", Text, primary_key=True),
-    Column("title", Text, nullable=False),
-    # Where it looks, and which model answers; empty for all, and for the best.
-    Column("corpus", Text, nullable=False),
-    Column("model", Text, nullable=False),
-    # Milliseconds since the epoch, here and below.
-    Column("changed_at", BigInteger, nullable=False),
-)
-Index("conversations_by_change", conversations.c.changed_at)
-
-turns = Table(
-    "turns",
-    _metadata,
-    Column(
-        "conversation", Text, ForeignKey("conversations.id", ondelete="CASCADE"), primary_key=True
-    ),
-    Column("number", Integer, primary_key=True, autoincrement=False),
-    Column("question", Text, nullable=False),
-    Column("answer", Text, nullable=False),
-    Column("sources", Text, nullable=False),
-    Column("state", Text, nullable=False),
-    Column("problem", Text, nullable=False),
-    Column("asked_at", BigInteger, nullable=False),
-)
-
-CONSOLE: Final = Schema("console", _metadata, Path(__file__).parent / "migrations")
 
 
 class TurnState(Enum):

@@ -23,7 +23,7 @@ from accord.community.client import Client
 from accord.community.errors import Code, CommunityError
 from accord.console.messages import tr
 from accord.console.parts import ConsoleParts
-from accord.console.sessions import CSRF, PATH, ConsoleError, ConsoleSession, not_up
+from accord.console.sessions import CSRF, PATH, ConsoleError, ConsoleSession, Role, not_up
 from accord.kernel.errors import AccordError
 from accord.web import bodies, sse
 
@@ -199,12 +199,12 @@ NEWS: Final = Piece("news")
 
 def session_actor(session: ConsoleSession) -> str:
     """Return the name of a session in journals."""
-    return session_name(session.id)
+    return session_name(session.id, session.user)
 
 
-def session_name(session_id: str) -> str:
-    """Return the name of a session by its id."""
-    return f"console {session_id[:8]}"
+def session_name(session_id: str, user: str = "") -> str:
+    """Return the name of a session by its id and its user."""
+    return f"{user} (console {session_id[:8]})" if user else f"console {session_id[:8]}"
 
 
 @dataclass(frozen=True, slots=True)
@@ -256,6 +256,11 @@ class Visit:
         if self.request.method != "GET":
             return self.page.path
         return f"{url.path}?{url.query}" if url.query else url.path
+
+    @property
+    def may_act(self) -> bool:
+        """Whether the forms of this page are accepted from this user."""
+        return self.session.role >= self.page.acted_by
 
     def authority(self) -> RunningAuthority:
         """Return the station's authority, or raise `ConsoleError` if it is not up."""
@@ -341,6 +346,8 @@ class Page:
         show: Answers a visit; also, with `trouble`, when a form is refused.
         group: The group of the navigation that it belongs to; empty for none.
         is_listed: Whether the navigation has it.
+        read_by: The least role that may look at it.
+        acted_by: The least role whose forms are accepted.
     """
 
     slug: str
@@ -350,6 +357,8 @@ class Page:
     acts: Mapping[str, Handler] = field(default_factory=dict)
     group: str = ""
     is_listed: bool = True
+    read_by: Role = Role.READER
+    acted_by: Role = Role.OPERATOR
 
     @property
     def path(self) -> str:

@@ -27,6 +27,7 @@ from accord.community.errors import Code, CommunityError
 from accord.console.answers import Answers
 from accord.console.messages import tr
 from accord.console.sessions import ConsoleError
+from accord.console.users import Users
 from accord.kernel.clock import Clock, SystemClock
 from accord.kernel.signing import SigningKey
 from accord.relay.connector.connector import Connector
@@ -324,6 +325,7 @@ class ConsoleParts:
         questions: Held while a question about the published tables is answered.
         figures: The figures of the last day, each with its time, the oldest first.
         answers: The conversations with the documents, and what is being answered.
+        users: Those who may log in beside whoever has the machine.
         language: The language of the pages, or `auto` for that of the browser.
     """
 
@@ -343,6 +345,7 @@ class ConsoleParts:
     home_option: str = ""
     language: str = "auto"
     answers: Answers | None = None
+    users: Users | None = None
     chat: Callable[[], Admin | None] = _no_chat
     children: CommandRunner = field(default_factory=CommandRunner)
     turns: ShellLock = field(default_factory=ShellLock)

@@ -8,10 +8,12 @@ and a change must come from its own page with the session's token.
 import contextlib
 import hashlib
 import hmac
+import math
 import os
 import re
 import secrets
 from dataclasses import dataclass
+from enum import IntEnum
 from pathlib import Path
 from typing import Final
 from urllib.parse import urlsplit
@@ -41,10 +43,22 @@ def not_up(what: str, mend: str = "") -> ConsoleError:
     return ConsoleError(tr("{what} is not up", what=what), mend=mend, status=503)
 
 
+class Role(IntEnum):
+    """What a user may do; each may do what those before it may."""
+
+    READER = 1
+    """Look at everything, and ask questions."""
+    OPERATOR = 2
+    """Act on the pages of the planes."""
+    OWNER = 3
+    """Change settings, users and sessions, and back the station up."""
+
+
 LINK_SECONDS: Final = 900.0
 _MOST: Final = 100
 _SECRET: Final = re.compile(r"[A-Za-z0-9_-]{43}", re.ASCII)
-_CONTENT: Final = re.compile(rb"[0-9]{1,12}", re.ASCII)
+# When it ends, and the user whose it is.
+_CONTENT: Final = re.compile(rb"([0-9]{1,12})(?: ([a-z0-9._-]{1,32}))?", re.ASCII)
 
 
 @dataclass(frozen=True, slots=True)
@@ -55,11 +69,14 @@ class ConsoleSession:
         id: Names it, but does not authenticate.
         csrf: The token of its forms.
         ends_at: When it ends in any case.
+        user: Whose it is; empty for whoever got the link on the machine, who owns the station.
     """
 
     id: str
     csrf: str
     ends_at: float
+    user: str = ""
+    role: Role = Role.OWNER
 
 
 @dataclass(frozen=True, slots=True)
@@ -69,6 +86,7 @@ class ListedSession:
     id: str
     used_at: float
     ends_at: float
+    user: str = ""
 
 
 class Tickets:
@@ -88,42 +106,43 @@ class Tickets:
         self._session_seconds = session_seconds
         self._idle_seconds = idle_seconds
 
-    def link(self) -> str:
+    def link(self, user: str = "") -> str:
         """Create the secret of a one-time link; `ConsoleError` if it cannot be stored."""
-        return self._make(self._links, LINK_SECONDS)
+        return self._make(self._links, LINK_SECONDS, user)
 
     def redeem(self, link: str) -> str:
         """Exchange the secret of a link for that of a session, or raise `ConsoleError`."""
         file = _ticket_file(self._links, link)
-        if file is None or self._ends_at(file, LINK_SECONDS) is None or not _remove(file):
+        ticket = None if file is None else self._read(file, LINK_SECONDS)
+        if file is None or ticket is None or not _remove(file):
             raise ConsoleError(
                 tr("this link was used already, or has run out"),
                 mend=tr("get a new one with `accord console link`"),
                 status=403,
             )
-        return self._make(self._sessions, self._session_seconds)
+        return self._make(self._sessions, self._session_seconds, ticket[1])
 
     def session(self, secret: str, *, in_use: bool = True) -> ConsoleSession | None:
         """Return the session of a cookie, if it is valid; `in_use` renews its idle time."""
         file = _ticket_file(self._sessions, secret)
-        ends_at = None if file is None else self._ends_at(file, self._idle_seconds)
-        if file is None or ends_at is None:
+        ticket = None if file is None else self._read(file, self._idle_seconds)
+        if file is None or ticket is None:
             return None
         if in_use:
             now = self._clock.now()
             with contextlib.suppress(OSError):
                 os.utime(file, (now, now))
         csrf = hmac.new(secret.encode(), b"csrf", hashlib.sha256).hexdigest()
-        return ConsoleSession(file.name, csrf, ends_at)
+        return ConsoleSession(file.name, csrf, *ticket)
 
     def sessions(self) -> list[ListedSession]:
         """The valid sessions, the most recently used first."""
         found = []
         for file in self._sessions.glob("[0-9a-f]*"):
-            ends_at = self._ends_at(file, self._idle_seconds)
+            ticket = self._read(file, self._idle_seconds)
             with contextlib.suppress(OSError):
-                if ends_at is not None:
-                    found.append(ListedSession(file.name, file.stat().st_mtime, ends_at))
+                if ticket is not None:
+                    found.append(ListedSession(file.name, file.stat().st_mtime, *ticket))
         return sorted(found, key=lambda each: -each.used_at)
 
     def end_other(self, session_id: str) -> None:
@@ -134,15 +153,23 @@ class Tickets:
                 tr("there is no such session"), mend=tr("load the page again"), status=404
             )
 
+    def end_all(self, user: str) -> None:
+        """End the sessions of a user, and the links that lead to new ones."""
+        for folder in (self._sessions, self._links):
+            for file in folder.glob("[0-9a-f]*"):
+                ticket = self._read(file, math.inf)
+                if ticket is not None and ticket[1] == user:
+                    _remove(file)
+
     def end(self, session: ConsoleSession) -> None:
         """End a session."""
         _remove(self._sessions / session.id)
 
     def is_valid(self, session: ConsoleSession) -> bool:
         """Whether a session is still valid, without renewing its idle time."""
-        return self._ends_at(self._sessions / session.id, self._idle_seconds) is not None
+        return self._read(self._sessions / session.id, self._idle_seconds) is not None
 
-    def _make(self, folder: Path, seconds: float) -> str:
+    def _make(self, folder: Path, seconds: float, user: str) -> str:
         secret = secrets.token_urlsafe(32)
         now = self._clock.now()
         try:
@@ -153,7 +180,7 @@ class Tickets:
             draft = folder / f".{secrets.token_hex(8)}"
             descriptor = os.open(draft, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
             with os.fdopen(descriptor, "wb") as opened:
-                opened.write(b"%d" % (now + seconds))
+                opened.write(f"{int(now + seconds)} {user}".rstrip().encode())
             os.utime(draft, (now, now))
             draft.rename(file)
         except OSError as error:
@@ -174,7 +201,7 @@ class Tickets:
         kept: list[tuple[float, Path]] = []
         # Not the drafts, which another process may be writing.
         for file in folder.glob("[0-9a-f]*"):
-            if self._ends_at(file, idle) is None:
+            if self._read(file, idle) is None:
                 _remove(file)
             else:
                 with contextlib.suppress(FileNotFoundError):
@@ -182,17 +209,18 @@ class Tickets:
         for _, file in sorted(kept)[: max(0, len(kept) - _MOST + 1)]:
             _remove(file)
 
-    def _ends_at(self, file: Path, idle: float) -> float | None:
-        """Return when a ticket ends; None if it has."""
+    def _read(self, file: Path, idle: float) -> tuple[float, str] | None:
+        """Return when a ticket ends and whose it is; None if it has ended."""
         try:
-            content = file.read_bytes()[:32]
+            content = file.read_bytes()[:64]
             used_at = file.stat().st_mtime
         except OSError:
             return None
         now = self._clock.now()
-        if not _CONTENT.fullmatch(content) or not (now < int(content) and now < used_at + idle):
+        found = _CONTENT.fullmatch(content)
+        if found is None or not (now < int(found[1]) and now < used_at + idle):
             return None
-        return float(int(content))
+        return float(int(found[1])), (found[2] or b"").decode()
 
 
 def _digest(secret: str) -> str:

@@ -6,7 +6,7 @@ page can show one.
 
 import asyncio
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any, TypeVar
 
 import httpx
@@ -23,10 +23,12 @@ from accord.capabilities.file import Blobs
 from accord.community.client import LocalTransport
 from accord.console import Console, ConsoleParts, NodeAccess, PlaneHealth, ShownSetting, Tickets
 from accord.console.answers import Answers
-from accord.console.conversations import CONSOLE, Conversations
+from accord.console.conversations import Conversations
 from accord.console.pages import PAGES
 from accord.console.parts import CommandRunner
-from accord.console.sessions import PATH
+from accord.console.sessions import PATH, ConsoleError, Role
+from accord.console.tables import CONSOLE
+from accord.console.users import Users
 from accord.kernel.clock import Clock
 from accord.kernel.signing import SigningKey
 from accord.relay.connector.connector import Connector
@@ -78,10 +80,10 @@ class ConsolePlane:
         async with open_store(store.store_location(self.settings), CONSOLE) as kept:
             conversations = Conversations(kept, self.clock)
             await conversations.stop_all()
-            await self._serve_console(context, Answers(conversations))
+            await self._serve_console(context, Answers(conversations), Users(kept, self.clock))
 
-    async def _serve_console(self, context: PlaneContext, answers: Answers) -> None:
-        parts = self._parts(context, answers)
+    async def _serve_console(self, context: PlaneContext, answers: Answers, users: Users) -> None:
+        parts = replace(self._parts(context, answers), users=users)
         console = Console(
             parts, PAGES, login_tickets(self.settings, self.clock), self.settings.console.url
         )
@@ -177,14 +179,38 @@ def login_tickets(settings: Settings, clock: Clock) -> Tickets:
     )
 
 
-def login_link(settings: Settings, clock: Clock, address: str) -> str:
+def login_link(settings: Settings, clock: Clock, address: str, user: str = "") -> str:
     """Return a link that logs one browser in, once, within 15 minutes."""
     # A wildcard address includes loopback.
     here = address.replace("//0.0.0.0:", "//127.0.0.1:").replace("//[::]:", "//[::1]:")
     base = settings.console.url or here
-    made = login_tickets(settings, clock).link()
+    made = login_tickets(settings, clock).link(user)
     store.record_act(settings, clock, "console.link_issued")
     return f"{base}{PATH}/login?link={made}"
+
+
+async def admit_user(settings: Settings, clock: Clock, name: str, role: str | None) -> None:
+    """Add a user of the console, or change the role; without a role the user must be there.
+
+    Raises:
+        ConsoleError: There is no such user, or this cannot be the name of one.
+    """
+    async with open_store(store.store_location(settings), CONSOLE) as kept:
+        users = Users(kept, clock)
+        known = await users.role(name)
+        if role is None and known is None:
+            raise ConsoleError(
+                "there is no such user", where=name[:40], mend="add it with --role reader"
+            )
+        if role is None:
+            return
+        if known is None:
+            await users.add(name, Role[role.upper()])
+        else:
+            await users.change(name, Role[role.upper()])
+    store.record_act(
+        settings, clock, "console.user_added" if known is None else "console.user_changed"
+    )
 
 
 def shown_settings(settings: Settings) -> list[ShownSetting]:

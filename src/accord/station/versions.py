@@ -20,7 +20,7 @@ from accord.capabilities.rag.tables import SCHEMA as RAG
 from accord.community.bus import BUS_STORE as BUS
 from accord.community.store import COMMUNITY_STORE as COMMUNITY
 from accord.community.store import known_communities
-from accord.console.conversations import CONSOLE
+from accord.console.tables import CONSOLE
 from accord.relay.connector import RELAY
 from accord.relay.gateway.inbox import INBOX_SCHEMA as INBOX
 from accord.relay.platforms.webchat.tables import WEBCHAT

@@ -16,6 +16,7 @@ from accord.console.pages import (
     registry,
     services,
     tables,
+    users,
 )
 from accord.console.pages.agents import AgentQueue, agent_rows
 from accord.console.pages.files import Origin, origins
@@ -35,6 +36,7 @@ PAGES: tuple[Page, ...] = (
     pipeline.PAGE,
     tables.PAGE,
     home.SETTINGS_PAGE,
+    users.PAGE,
     log.PAGE,
     find.PAGE,
 )

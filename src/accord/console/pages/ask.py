@@ -14,7 +14,7 @@ from accord.console.conversations import Conversation, Turn
 from accord.console.markdown import markdown
 from accord.console.messages import mark, tr
 from accord.console.page import Page, Piece, Visit
-from accord.console.sessions import ConsoleError, not_up
+from accord.console.sessions import ConsoleError, Role, not_up
 from accord.kernel.errors import AccordError
 
 _QUESTION: Final = 2000
@@ -191,4 +191,5 @@ PAGE: Final = Page(
     reads={"answer": answer, "whole": whole, "export": export},
     acts={"ask": ask, "stop": stop, "retry": retry, "rename": rename, "delete": delete},
     group=mark("People"),
+    acted_by=Role.READER,
 )

@@ -23,9 +23,9 @@ from accord.console.needs import (
     plane_needs,
     relay_needs,
 )
-from accord.console.page import NEWS, Page, Piece, Visit, session_name
+from accord.console.page import NEWS, Page, Piece, Visit
 from accord.console.plots import Samples, Tile, tiles
-from accord.console.sessions import ConsoleError
+from accord.console.sessions import ConsoleError, Role
 from accord.console.templates import member_names
 from accord.console.tour import Step, first_steps
 from accord.kernel.errors import AccordError
@@ -190,15 +190,6 @@ async def show_settings(visit: Visit) -> Response:
     return visit.show(
         "settings.html",
         sections=sections,
-        sessions=[
-            (
-                each,
-                session_name(each.id),
-                int(each.used_at * 1000),
-                int(each.ends_at * 1000),
-            )
-            for each in visit.console.tickets.sessions()
-        ],
         file=parts.settings_file,
         home=parts.home,
         address=parts.address,
@@ -206,19 +197,6 @@ async def show_settings(visit: Visit) -> Response:
     )
 
 
-async def end_session(visit: Visit) -> Response:
-    """End a session of another browser, or this one."""
-    ended = visit.form.needed("session", tr("The session"))
-    visit.console.tickets.end_other(ended)
-    await visit.parts.note("console.ended", visit.actor)
-    return visit.done(
-        tr(
-            "The session {name} has ended; its browser is logged out.",
-            name=session_name(ended),
-        )
-    )
-
-
 SETTINGS_PAGE: Final = Page(
-    "settings", mark("Settings"), show_settings, acts={"end": end_session}, group=mark("Station")
+    "settings", mark("Settings"), show_settings, group=mark("Station"), acted_by=Role.OWNER
 )
