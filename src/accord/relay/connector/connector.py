@@ -35,7 +35,6 @@ from accord.relay.connector.manage import Control
 from accord.relay.connector.outbox import ConnectorOutbox
 from accord.relay.connector.outbox_store import OutboxBacklog, OutboxChange, OutboxEntry
 from accord.relay.connector.parked import ParkedEvents
-from accord.relay.connector.parked_store import ParkedBacklog
 from accord.relay.connector.platform import (
     Fence,
     Platform,
@@ -47,7 +46,13 @@ from accord.relay.connector.queue import QueueWriter
 from accord.relay.connector.retention import Housekeeping, QueueBacklog, apply_retention
 from accord.relay.connector.settings import ControlSettings, DeliveryLimits
 from accord.relay.connector.socket import SocketState
-from accord.relay.connector.store import SharedStore, Storage, is_queue_empty, on_queue
+from accord.relay.connector.store import (
+    ParkedBacklog,
+    SharedStore,
+    Storage,
+    is_queue_empty,
+    on_queue,
+)
 from accord.relay.connector.vault import Keyring
 from accord.relay.errors import Code, RelayError
 from accord.relay.rules.connection import RESTARTING, UNAUTHORIZED, CloseReason

@@ -22,11 +22,9 @@ from sqlalchemy import (
     true,
 )
 
-from accord.relay.connector import parked_store
 from accord.relay.connector.directory import DeliveryContext
-from accord.relay.connector.parked_store import ParkedRow
 from accord.relay.connector.queue import DELIVERIES, RowState, SocketClaim, ranges, read_queues
-from accord.relay.connector.store import write_journal, write_note
+from accord.relay.connector.store import ParkedRow, add_parked, write_journal, write_note
 from accord.relay.connector.tables import buffer, dead_letter_rows, queues
 from accord.storage import JournalRecord
 
@@ -153,7 +151,7 @@ def replay_letters(
         for place, row in enumerate((row for row in letters if row["gate"] is None), 1)
     ]
     connection.execute(delete(dead_letter_rows).where(chosen))
-    parked_store.add_rows(connection, [_parked(row, cause.now) for row in undecided])
+    add_parked(connection, [_parked(row, cause.now) for row in undecided])
     if fresh:
         connection.execute(insert(buffer), fresh)
         head += len(fresh)

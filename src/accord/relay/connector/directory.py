@@ -19,7 +19,7 @@ from sqlalchemy.exc import IntegrityError
 from accord.kernel import canonical
 from accord.kernel.clock import Clock
 from accord.kernel.identifiers import UlidSource
-from accord.relay.connector import gate_facts, links, parked_store, registry, vault
+from accord.relay.connector import gate_facts, links, registry, vault
 from accord.relay.connector.authentication import Authentication, ManagedTokens
 from accord.relay.connector.bus import BusHint, LocalBus, RelayBus, Topic
 from accord.relay.connector.gate_facts import (
@@ -40,6 +40,7 @@ from accord.relay.connector.store import (
     ControlChange,
     Principal,
     Storage,
+    count_parked,
     write_journal,
 )
 from accord.relay.connector.tables import change_head, changes, chat_profiles, instances
@@ -312,7 +313,7 @@ class Directory:
         def work(change: ControlChange) -> bool:
             if is_change and (
                 not buffer_is_empty(change.connection)
-                or parked_store.count_rows(change.connection, [instance])
+                or count_parked(change.connection, [instance])
                 or not vault.is_empty(change.connection, instance, change.now)
             ):
                 return False

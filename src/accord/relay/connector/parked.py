@@ -20,10 +20,9 @@ from blake3 import blake3
 from sqlalchemy import Connection, update
 from sqlalchemy import insert as sql_insert
 
-from accord.relay.connector import parked_store, vault
+from accord.relay.connector import vault
 from accord.relay.connector.connections import ConnectionHub
 from accord.relay.connector.directory import DeliveryContext
-from accord.relay.connector.parked_store import ParkedBacklog, ParkedRow, ParkedSession
 from accord.relay.connector.queue import (
     DELIVERIES,
     AdmissionResult,
@@ -36,7 +35,22 @@ from accord.relay.connector.queue import (
     seen_chat,
     store_chats,
 )
-from accord.relay.connector.store import KeyedLock, on_queue, write_journal
+from accord.relay.connector.store import (
+    KeyedLock,
+    ParkedBacklog,
+    ParkedRow,
+    ParkedSession,
+    add_letters,
+    due_parked_sessions,
+    on_queue,
+    parked_backlog,
+    parked_letter,
+    put_off_parked,
+    read_parked,
+    read_parked_session,
+    take_parked,
+    write_journal,
+)
 from accord.relay.connector.tables import buffer, queues
 from accord.relay.errors import RelayError
 from accord.relay.rules.decision_records import DecidedAgain, read_event, to_record
@@ -109,7 +123,7 @@ class ParkedEvents:
         now, longest = self.context.now(), self.context.limits.park_longest_pause_seconds
         latest = int(longest * 1000)
         due = await self.context.store.read(
-            lambda c: parked_store.due_sessions(c, now, latest, _SESSIONS)
+            lambda c: due_parked_sessions(c, now, latest, _SESSIONS)
         )
         for start in range(0, len(due), _AT_ONCE):
             some = due[start : start + _AT_ONCE]
@@ -129,7 +143,7 @@ class ParkedEvents:
     async def measure(self) -> None:
         """Count what is parked."""
         now = self.context.now()
-        self.backlog = await self.context.store.read(lambda c: parked_store.backlog(c, now))
+        self.backlog = await self.context.store.read(lambda c: parked_backlog(c, now))
 
     async def decide_session(self, session: ParkedSession) -> None:
         """Decide the events of a session in order, until one must wait on."""
@@ -140,13 +154,13 @@ class ParkedEvents:
     async def give_up(self, instance: str, reason: str) -> None:
         """Make dead letters of everything that is parked for an instance."""
         store = self.context.store
-        while rows := await store.read(lambda c: parked_store.read_instance(c, instance, _ROWS)):
+        while rows := await store.read(lambda c: read_parked(c, instance, _ROWS)):
             await self._settle([SettledRow(row, ParkStep.EXPIRE, reason) for row in rows])
 
     async def _decide_some(self, session: ParkedSession) -> bool:
         """Decide the first rows of a session; whether there may be more to decide now."""
         store = self.context.store
-        rows = await store.read(lambda c: parked_store.read_session(c, session, _ROWS))
+        rows = await store.read(lambda c: read_parked_session(c, session, _ROWS))
         settled: list[SettledRow] = []
         waiting: ParkDecision | None = None
         for row in rows:
@@ -161,7 +175,7 @@ class ParkedEvents:
             self.context.counts["parked retries"] += 1
             due_at = self.context.now() + int(waiting.pause * 1000)
             attempts = rows[len(settled)].attempts + 1
-            work = partial(parked_store.put_off, session=session, due_at=due_at, attempts=attempts)
+            work = partial(put_off_parked, session=session, due_at=due_at, attempts=attempts)
             await store.write(on_queue(session.instance, work))
         return waiting is None and len(rows) == _ROWS
 
@@ -218,7 +232,7 @@ def settle_rows(connection: Connection, settlement: Settlement) -> SettlementRes
     first, now = settlement.rows[0].row, settlement.now
     instance = first.instance
     queue = _lock_queue(connection, instance, first.tenant, settlement.series)
-    there = parked_store.take_rows(connection, [each.row.number for each in settlement.rows])
+    there = take_parked(connection, [each.row.number for each in settlement.rows])
     rows = [each for each in settlement.rows if each.row.number in there]
     head, added, letters = queue.head, list[tuple[str, BufferRow]](), list[dict[str, object]]()
     pending: list[tuple[str, int, str]] = []
@@ -235,10 +249,10 @@ def settle_rows(connection: Connection, settlement: Settlement) -> SettlementRes
             connection.execute(sql_insert(buffer).values(**_buffer_values(row, head, now)))
         else:
             has_record = each.record is not None
-            made = parked_store.letter(row, head, each.reason, now, is_recorded=has_record)
+            made = parked_letter(row, head, each.reason, now, is_recorded=has_record)
             letters.append(made)
             dead.setdefault(each.reason, []).append((instance, head, head))
-    parked_store.add_letters(connection, letters)
+    add_letters(connection, letters)
     if head != queue.head:
         moved = update(queues).where(queues.c.instance == instance).values(head=head)
         connection.execute(moved)

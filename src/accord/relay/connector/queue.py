@@ -21,11 +21,21 @@ from sqlalchemy import Connection, bindparam, delete, exists, select, text, upda
 from sqlalchemy.dialects import postgresql, sqlite
 from sqlalchemy.exc import IntegrityError
 
-from accord.relay.connector import parked_store
 from accord.relay.connector.directory import DeliveryContext
-from accord.relay.connector.parked_store import ParkedRow, ParkedSession, ParkedState
 from accord.relay.connector.platform import Fence
-from accord.relay.connector.store import QueueLock, SharedWork, write_journal
+from accord.relay.connector.store import (
+    ParkedRow,
+    ParkedSession,
+    ParkedState,
+    QueueLock,
+    SharedWork,
+    add_letters,
+    add_parked,
+    count_parked,
+    find_parked_sessions,
+    parked_letter,
+    write_journal,
+)
 from accord.relay.connector.tables import buffer, chat_authors, chats, leases, queues, receipts
 from accord.relay.connector.unlinked import UnlinkedCount, count
 from accord.relay.connector.vault import Capability, Vault
@@ -587,10 +597,10 @@ class _Parking:
         self, connection: Connection, batch: Batch, new_events: list[EventAdmission]
     ) -> None:
         instances = {row.instance for each in new_events for row in each.new_rows}
-        self._sessions = parked_store.find_sessions(connection, instances) if instances else {}
+        self._sessions = find_parked_sessions(connection, instances) if instances else {}
         unknown = {r.instance for each in new_events for r in each.new_rows if r.is_unknown}
         waiting = unknown | {session.instance for session in self._sessions}
-        self._counts = parked_store.count_rows(connection, waiting) if waiting else {}
+        self._counts = count_parked(connection, waiting) if waiting else {}
         self._batch = batch
         self._rows: list[ParkedRow] = []
         self._letters: list[ParkedRow] = []
@@ -622,16 +632,16 @@ class _Parking:
 
     def store(self, connection: Connection, heads: dict[str, int], now: int) -> dict[str, Any]:
         """Store what was taken, numbering dead letters as rows of their queues; the journal."""
-        parked_store.add_rows(connection, self._rows)
+        add_parked(connection, self._rows)
         if not self._letters:
             return {}
         letters, dead, pending = [], [], []
         for row in self._letters:
             seq = heads[row.instance] = heads[row.instance] + 1
-            letters.append(parked_store.letter(row, seq, PARKED_FULL, now))
+            letters.append(parked_letter(row, seq, PARKED_FULL, now))
             pending.append((row.instance, seq, row.event))
             dead.append([row.instance, seq, seq])
-        parked_store.add_letters(connection, letters)
+        add_letters(connection, letters)
         return {RowState.PENDING.value: pending, RowState.DEAD.value: dead, "reason": PARKED_FULL}
 
 
