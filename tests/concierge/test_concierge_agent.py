@@ -74,7 +74,7 @@ async def talking(
         secret=SECRET,
         gateway_id=GATEWAY,
         agent=agent,
-        settings=GatewaySettings(inbox="memory", limits=GatewayLimits(edit=0.0)),
+        settings=GatewaySettings(inbox="memory", limits=GatewayLimits(edit=0.001)),
         dial=connector.dial,
     )
     running = asyncio.create_task(gateway.run())
