@@ -14,7 +14,6 @@ from accord.relay.errors import RelayError
 from accord.relay.gateway import (
     ConnectionEnd,
     GatewayHealth,
-    GatewayLimits,
     GatewaySettings,
     GatewayState,
     Lifecycle,
@@ -51,8 +50,7 @@ def test_pauses_double_to_the_longest_and_begin_anew_only_after_a_handshake() ->
 
 def test_half_of_a_pause_is_left_to_chance() -> None:
     pauses = [
-        Redial(GatewayLimits()).after(ConnectionEnd(1006, ""), now=0.0, chance=chance)
-        for chance in (0, 0.5, 1)
+        Redial().after(ConnectionEnd(1006, ""), now=0.0, chance=chance) for chance in (0, 0.5, 1)
     ]
     assert pauses == [0.5, 0.75, 1.0]
 
@@ -159,7 +157,7 @@ def test_two_gateways_under_one_id_do_not_throw_each_other_out_all_the_time() ->
 def test_no_connector_makes_a_gateway_dial_in_a_tight_loop(
     ends: list[ConnectionEnd], chance: float
 ) -> None:
-    redial, now, dials = Redial(GatewayLimits()), 0.0, 0
+    redial, now, dials = Redial(), 0.0, 0
     for end in ends:
         delay = redial.after(end, now=now, chance=chance)
         if delay is None:

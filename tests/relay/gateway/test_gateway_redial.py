@@ -20,7 +20,7 @@ from accord.testing.connector import Connector
     ],
 )
 def test_only_who_was_served_dials_at_once(end: ConnectionEnd, pauses: list[float]) -> None:
-    found = [Redial(GatewayLimits()).after(end, now=0.0, chance=chance) for chance in (0.0, 1.0)]
+    found = [Redial().after(end, now=0.0, chance=chance) for chance in (0.0, 1.0)]
     assert found == pauses
 
 
@@ -57,7 +57,7 @@ def test_after_an_outage_a_near_connector_is_dialled_every_few_seconds() -> None
 
 
 def test_near_or_far_half_of_a_pause_is_chance_and_a_replaced_gateway_waits_longest() -> None:
-    redial = Redial(GatewayLimits(), near=True)
+    redial = Redial(near=GatewayLimits().near_delay)
     assert [redial.pause(9, chance) for chance in (0.0, 1.0)] == [2.5, 5.0]
     assert redial.after(ConnectionEnd(REPLACED, "", handshaken=True), now=0.0, chance=1.0) == 30.0
 

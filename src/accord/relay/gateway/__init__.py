@@ -43,6 +43,7 @@ from accord.relay.gateway.inbox import (
     open_memory_inbox,
     open_stored_inbox,
 )
+from accord.relay.gateway.limits import GatewayLimits
 from accord.relay.gateway.outbox import RecentChats, Requests
 from accord.relay.gateway.sessions import Sessions, TurnEnd
 from accord.relay.gateway.settings import (
@@ -54,7 +55,6 @@ from accord.relay.gateway.settings import (
 from accord.relay.gateway.socket import Dial, Socket, SocketClosed, websocket_dialer
 from accord.relay.rules.connection import (
     ConnectionEnd,
-    GatewayLimits,
     Redial,
     is_nearby,
 )

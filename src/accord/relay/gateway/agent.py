@@ -28,8 +28,8 @@ import structlog
 from accord.kernel import canonical
 from accord.relay.errors import Code, RelayError
 from accord.relay.gateway.inbox import ReceivedEvent
+from accord.relay.gateway.limits import GatewayLimits
 from accord.relay.gateway.outbox import ChatAddress, RecentChats, Requests
-from accord.relay.rules.connection import GatewayLimits
 from accord.relay.rules.egress import Pace, is_rate_limited
 from accord.relay.rules.frames import (
     Action,

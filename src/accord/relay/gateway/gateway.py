@@ -294,7 +294,11 @@ class RelayGateway:
         self._is_asleep = False
         self._hold = self._limits.held
         self._active_at = 0.0
-        self._redial = Redial(self._limits, near=is_nearby(url))
+        self._redial = Redial(
+            first=self._limits.first_delay,
+            longest=self._limits.longest_delay,
+            near=self._limits.near_delay if is_nearby(url) else self._limits.longest_delay,
+        )
 
     @property
     def health(self) -> GatewayHealth:

@@ -44,7 +44,8 @@ from accord.kernel import canonical, identifiers
 from accord.kernel.clock import Clock
 from accord.kernel.identifiers import Trace
 from accord.relay.errors import Code, RelayError
-from accord.relay.rules.connection import GatewayLimits, backoff
+from accord.relay.gateway.limits import GatewayLimits
+from accord.relay.rules.connection import backoff
 from accord.relay.rules.messages import MessageEvent
 from accord.storage import Schema, Store, StoreError, open_store
 

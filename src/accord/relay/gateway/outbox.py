@@ -23,8 +23,9 @@ from sqlalchemy import Connection, Row, delete, insert, select, update
 from accord.kernel import canonical
 from accord.kernel.clock import Clock, SystemClock
 from accord.relay.gateway.inbox import ReceivedEvent, actions, retry_store
+from accord.relay.gateway.limits import GatewayLimits
 from accord.relay.gateway.socket import Link, SocketClosed
-from accord.relay.rules.connection import GatewayLimits, backoff
+from accord.relay.rules.connection import backoff
 from accord.relay.rules.egress import (
     Attempt,
     OutboxDecision,

@@ -11,7 +11,7 @@ from urllib.parse import quote, urlsplit
 
 from accord.kernel.clock import Clock
 from accord.relay.gateway.inbox import Inbox, open_memory_inbox, open_stored_inbox
-from accord.relay.rules.connection import GatewayLimits
+from accord.relay.gateway.limits import GatewayLimits
 from accord.relay.rules.frames import Result
 from accord.relay.rules.messages import (
     GENERIC_PLATFORM,

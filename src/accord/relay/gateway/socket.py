@@ -19,7 +19,7 @@ from websockets.exceptions import ConnectionClosed, WebSocketException
 
 from accord.kernel import canonical
 from accord.relay.errors import Code, RelayError
-from accord.relay.rules.connection import GatewayLimits
+from accord.relay.gateway.limits import GatewayLimits
 from accord.relay.rules.frames import (
     CONTRACT_VERSION,
     BadLine,

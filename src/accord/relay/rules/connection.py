@@ -1,4 +1,4 @@
-"""How a gateway connects and reconnects: addresses, close codes, limits and pauses.
+"""How a gateway connects and reconnects: addresses, close codes and pauses.
 
 Time and chance are arguments.
 """
@@ -7,14 +7,10 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from enum import Enum
 from ipaddress import ip_address
-from typing import Any, Final
+from typing import Final
 from urllib.parse import urlsplit
 
-from pydantic import Field
-
 from accord.kernel import canonical
-from accord.kernel.section import Section
-from accord.relay.rules.frames import MAX_LINE, MAX_MESSAGE
 from accord.relay.rules.messages import GENERIC_PLATFORM
 
 UNAUTHORIZED: Final = 4401
@@ -128,85 +124,6 @@ def _scheme(url: str, schemes: Mapping[str, str]) -> str:
     return url
 
 
-def _seconds(default: float, about: str) -> Any:
-    return Field(default=default, gt=0, le=366 * 86_400, description=about)
-
-
-def _count(default: int, about: str, *, most: int = 10_000_000) -> Any:
-    return Field(default=default, ge=1, le=most, description=about)
-
-
-def _bytes(default: int, about: str) -> Any:
-    return Field(default=default, ge=1024, le=1 << 30, description=about)
-
-
-class GatewayLimits(Section):
-    """Limits of one gateway; times are in seconds."""
-
-    handshake: float = _seconds(30.0, "how long it may take from a dial to the last descriptor")
-    outbound: float = _seconds(
-        30.0, "how long an agent waits for the end of an action, a reconnection included"
-    )
-    idle_ack: float = _seconds(
-        10.0, "how long the connector may take to confirm that it buffers, before a suspend"
-    )
-    held: float = _seconds(
-        60.0, "how long a gateway that was suspended without a hook waits before it dials again"
-    )
-    first_delay: float = _seconds(
-        1.0, "the pause before the first dial after a failure; pauses double"
-    )
-    longest_delay: float = _seconds(30.0, "the longest such pause")
-    near_delay: float = _seconds(
-        5.0, "the longest such pause to a connector on this machine or network"
-    )
-    drain: float = _seconds(
-        30.0, "how long turns under way may take to finish when the gateway is stopped"
-    )
-    ping: float = _seconds(
-        20.0, "the time between two probes of the socket, and for the answer to one"
-    )
-    close: float = _seconds(2.0, "how long the connector may take to close a socket, too")
-    request: float = _seconds(
-        10.0, "how long a policy or a wake URL may take to be told to the connector"
-    )
-    edit: float = _seconds(
-        1.0, "the shortest pause between two edits, or two messages, of one streamed reply"
-    )
-    typing: float = _seconds(5.0, "the time between two renewals of the typing indicator")
-    turns: int = _count(64, "how many turns run at once; each session has at most one")
-    attempts: int = _count(3, "how often a turn is started that the process did not survive")
-    command: float = _seconds(300.0, "how long the command of `--command` may take for one event")
-    command_bytes: int = _bytes(1024 * 1024, "how much that command may print for one event")
-    waiting: int = _count(
-        10_000, "how many events wait for their turns where they are kept in memory"
-    )
-    frames: int = _count(
-        1024, "how many frames are read ahead of the inbox; a connector sends no more than 256"
-    )
-    chats: int = _count(10_000, "how many chats are remembered for messages outside a turn")
-    keep: float = _seconds(
-        8 * 86_400.0,
-        "how long it is remembered what was handled; longer than a connector keeps events",
-    )
-    pending_outbound: int = _count(32, "how many actions are in progress at once")
-    outbox: float = _seconds(86_400.0, "how long a stored action is tried")
-    outbox_rows: int = _count(1000, "how many stored actions may wait")
-    follow: float = _seconds(
-        5.0, "the pause before the end of a queued action is asked for again; pauses double"
-    )
-    longest_follow: float = _seconds(300.0, "the longest such pause")
-    followers: int = _count(4, "how many such questions are asked at once")
-    request_window: float = _seconds(
-        600.0, "how long a connector that does not say so recognises a repeated request"
-    )
-    line_bytes: int = _bytes(MAX_LINE, "the longest line that is read")
-    message_bytes: int = _bytes(
-        2 * MAX_LINE, "the longest WebSocket message that is read; a longer one ends the socket"
-    )
-    action_bytes: int = _bytes(MAX_MESSAGE, "the longest action that is sent")
-
-
 _FAR: Final = 99
 
 
@@ -231,12 +148,18 @@ def is_nearby(url: str) -> bool:
 
 
 class Redial:
-    """The pauses between the dials of one gateway, shorter to a connector that is `near`."""
+    """The pauses between the dials of one gateway."""
 
-    def __init__(self, limits: GatewayLimits, *, near: bool = False) -> None:
-        self._limits = limits
-        near_delay = limits.near_delay if near else limits.longest_delay
-        self._longest = min(near_delay, limits.longest_delay)
+    def __init__(
+        self,
+        *,
+        first: float = _FIRST_DELAY,
+        longest: float = _LONGEST_DELAY,
+        near: float = _LONGEST_DELAY,
+    ) -> None:
+        self._first, self._longest = first, longest
+        # The longest pause after a failure; a connector that is near is dialled again sooner.
+        self._near = min(near, longest)
         self._attempt = 0
         self._was_handshaken = False
         self._is_retry = False
@@ -252,19 +175,19 @@ class Redial:
         if step is AfterClose.TERMINAL:
             return None
         self._is_retry = step is AfterClose.FRESH_TOKEN
-        if self._is_retry and now - self._retried_at > self._limits.longest_delay:
+        if self._is_retry and now - self._retried_at > self._longest:
             self._retried_at = now
             return 0.0
         if end.code == RESTARTING and end.handshaken:
             # A planned restart: dial again soon, but not all gateways at the same moment.
-            return chance * self._limits.first_delay / 2
+            return chance * self._first / 2
         attempt = self._attempt
         self._attempt += 1
         if end.code == REPLACED:
             # Two gateways with one id must not replace each other all the time.
-            return backoff(_FAR, chance, longest=self._limits.longest_delay)
+            return backoff(_FAR, chance, longest=self._longest)
         return self.pause(attempt, chance)
 
     def pause(self, attempt: int, chance: float) -> float:
         """The pause after so many failures."""
-        return backoff(attempt, chance, first=self._limits.first_delay, longest=self._longest)
+        return backoff(attempt, chance, first=self._first, longest=self._near)
