@@ -11,7 +11,7 @@ from collections.abc import Callable, Iterator, Mapping
 from io import BytesIO
 from typing import IO, TYPE_CHECKING, Any, Final
 
-from accord.capabilities import child_process, models
+from accord.capabilities import models
 from accord.capabilities.rag.rules import document_text
 from accord.capabilities.rag.rules.document_text import (
     MAX_TEXT,
@@ -238,10 +238,15 @@ def _read_kind(kind: str, data: bytes) -> TextDocument:
 
 def limit_process() -> None:
     """Limit this process to what a document may take."""
+    # Readers alone must not load the parent's half, which needs asyncio.
+    from accord.capabilities import child_process
+
     child_process.limit_process(memory=MAX_MEMORY, cpu_seconds=CPU_SECONDS)
 
 
 if __name__ == "__main__":
+    from accord.capabilities import child_process
+
     limit_process()
     child_process.serve(
         lambda arguments, data: document_json(_read_kind(arguments[0], data)), "the document"
