@@ -4,6 +4,8 @@ import asyncio
 import socket
 from typing import Any
 
+import pytest
+
 from accord.community.peers import Endpoint, announced
 
 
@@ -36,6 +38,7 @@ async def test_a_new_address_is_logged_once_it_was_seen_twice(street: Any) -> No
     assert [Endpoint(*each) for each in logged.endpoints] == [moved]
 
 
+@pytest.mark.slow
 async def test_running_nodes_follow_a_peer_that_moves(street: Any) -> None:
     alice, bob, community = await two(street)
     (place,) = bob.node.presence.endpoints
