@@ -19,8 +19,7 @@ from accord.relay.connector import (
     Waker,
 )
 from accord.relay.errors import Code, RelayError
-from accord.relay.rules import Facts, GateEvent, OpenPlace, SessionRules, lookup_keys
-from accord.relay.rules.gate import find_open
+from accord.relay.rules import Facts, GateEvent, OpenPlace, SessionRules, find_open, lookup_keys
 
 
 class MemoryVault(Vault):

@@ -26,8 +26,7 @@ from accord.relay.connector import (
 from accord.relay.connector.leases import ShardLeases
 from accord.relay.platforms import discord
 from accord.relay.platforms.discord import edge
-from accord.relay.rules import SessionRules
-from accord.relay.rules.shards import Shard
+from accord.relay.rules import SessionRules, Shard
 from accord.storage import open_store
 
 CLOCK = SystemClock()

@@ -6,8 +6,7 @@ import pytest
 
 from accord.kernel import canonical
 from accord.relay.connector import BusHint, InboundKind, Topic
-from accord.relay.rules import MessageEvent, SessionSource
-from accord.relay.rules.messages import SessionRules, stop_message
+from accord.relay.rules import MessageEvent, SessionRules, SessionSource, stop_message
 
 KEY = "agent:main:relay:group:c1:ann"
 

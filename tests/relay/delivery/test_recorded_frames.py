@@ -18,8 +18,8 @@ from accord.relay.rules import (
     TenantAccount,
     Visibility,
     VisibilityKey,
+    is_stop,
 )
-from accord.relay.rules.messages import is_stop
 
 RECORDED = Path(__file__).parent.parent / "recorded"
 

@@ -11,6 +11,8 @@ from accord.relay.rules import (
     Decision,
     Facts,
     GateEvent,
+    ParkLimits,
+    ParkStep,
     PolicyKey,
     PrincipalPolicy,
     PrincipalRule,
@@ -21,8 +23,8 @@ from accord.relay.rules import (
     Visibility,
     VisibilityKey,
     decide,
+    decide_parked,
 )
-from accord.relay.rules.gate import ParkLimits, ParkStep, decide_parked
 
 EVENT = GateEvent("e1", "chat", "bot", "c1", False, "ann", "s1")
 VIEW = VisibilityKey("chat", "s1", "c1", "bob")

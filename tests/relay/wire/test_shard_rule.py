@@ -3,7 +3,7 @@
 from hypothesis import given
 from hypothesis import strategies as st
 
-from accord.relay.rules.shards import choose_shards
+from accord.relay.rules import choose_shards
 
 
 def test_one_connector_takes_all() -> None:
