@@ -5,7 +5,6 @@ import time
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-import pytest
 from tests.e2e.test_relay_station import Operator, Person, station
 from tests.pipeline.folders import bring_up, stored
 from typer.testing import CliRunner
@@ -26,7 +25,6 @@ def ask(home: Path, *words: str) -> Any:
     return json.loads(result.stdout)
 
 
-@pytest.mark.slow
 def test_the_tables_say_what_a_running_station_did(tmp_path: Path, spark: "SparkSession") -> None:
     home = tmp_path / "home"
     home.mkdir()

@@ -3,6 +3,7 @@
 import asyncio
 from collections.abc import AsyncIterator, Mapping
 from contextlib import aclosing
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -43,9 +44,10 @@ COUNT_FORM = {
 }
 COUNT = read_descriptor(COUNT_FORM)
 FORMS = {ADD.schema_hash: FORM, COUNT.schema_hash: COUNT_FORM}
-FAST = RoutingSettings(
-    first_seconds=1, silence_seconds=1, look_seconds=0.5, hedge_seconds=0, max_frames=100
+PATIENT = RoutingSettings(
+    first_seconds=20, silence_seconds=20, look_seconds=0.5, hedge_seconds=0, max_frames=100
 )
+IMPATIENT = replace(PATIENT, first_seconds=1, silence_seconds=1)
 
 
 class Server:
@@ -146,7 +148,7 @@ class Town:
 
 @pytest.fixture
 async def town(street: Any) -> Town:
-    return await made_town(street, FAST)
+    return await made_town(street, PATIENT)
 
 
 async def made_town(street: Any, settings: RoutingSettings) -> Town:
@@ -310,7 +312,8 @@ async def test_an_endless_stream_is_cut_and_ended_on_its_node(town: Town) -> Non
     assert error.code is Code.NOT_FOUND
 
 
-async def test_a_slow_node_is_given_up_and_another_answers(town: Town) -> None:
+async def test_a_slow_node_is_given_up_and_another_answers(street: Any) -> None:
+    town = await made_town(street, IMPATIENT)
     await town.serve("one", "two")
     first, second = town.order()
     town.servers[first].gate = asyncio.Event()
@@ -320,7 +323,8 @@ async def test_a_slow_node_is_given_up_and_another_answers(town: Town) -> None:
     assert first in town.order("experimental.count")  # only what was slow
 
 
-async def test_a_stream_that_falls_silent_ends_with_an_error(town: Town) -> None:
+async def test_a_stream_that_falls_silent_ends_with_an_error(street: Any) -> None:
+    town = await made_town(street, IMPATIENT)
     (server,) = await town.serve("one")
     server.gate = asyncio.Event()
     error = await refused(town.count(3))

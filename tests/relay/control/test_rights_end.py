@@ -31,7 +31,7 @@ LIMITS = DeliveryLimits(
     sweep_seconds=0.02,
     outbox_pause_seconds=0.05,
     outbox_longest_pause_seconds=0.05,
-    answer_seconds=0.1,
+    answer_seconds=1.0,
 )
 
 
@@ -158,6 +158,7 @@ async def test_an_open_agent_answers_where_it_is_open_and_as_long_as_it_is(world
     world.chat.write("eve", "c1", "hello", addressed=True, found=found)
     await world.hear("inbound")
     assert (await world.send("c1", "welcome"))["success"]
+    await world.until(lambda: bool(world.chat.said))
     # Nobody who did not write first is written to, and no capability of a stranger is kept.
     assert not (await world.send("dm-eve", "psst"))["success"]
     assert await world.store.read(lambda c: c.execute(tables.vault.select()).all()) == []

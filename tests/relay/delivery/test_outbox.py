@@ -227,6 +227,14 @@ async def age(world: Any) -> None:
     await world.store.write(lambda c: c.execute(changed) and None)
 
 
+async def put_off(world: Any) -> None:
+    """Return when the action waits for as long as its platform asked for."""
+    asked = (SystemClock().now() + 30) * 1000
+    async with asyncio.timeout(20):
+        while await world.store.read(lambda c: c.execute(select(outbox.c.due_at)).scalar()) < asked:  # noqa: ASYNC110 (the store tells nobody)
+            await asyncio.sleep(0.01)
+
+
 async def test_a_definite_failure_does_not_settle_an_earlier_silence(
     open_world: Any, answers: list[Result], monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -237,6 +245,7 @@ async def test_a_definite_failure_does_not_settle_an_earlier_silence(
         # The first may have been sent, the others were not; then the platform forgets its key.
         answers += [SILENCE, *[replace(BAD_GATEWAY, retry_after=60.0)] * 9]
         assert (await gateway.ask(send("hi")))["queued"]
+        await put_off(world)
         await age(world)
         await world.until(lambda: world.delivery.counts["outbox unknown"] == 1)
         assert (await gateway.ask(send("hi")))["ambiguous"]
