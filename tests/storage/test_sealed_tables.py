@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 from sqlalchemy import Connection
 
 from accord.storage import StoreError, open_store, sealed, verify
-from accord.storage.tables import checksum, is_intact
+from accord.storage.journal import checksum, is_intact
 
 VALUES = st.none() | st.integers(-(2**63), 2**63 - 1) | st.binary() | st.text("ab\x00é")
 ROWS = st.dictionaries(st.sampled_from("abc"), VALUES)

@@ -8,11 +8,18 @@ tables, which `check` verifies.
 from accord.storage.backup import backup, restore
 from accord.storage.check import CheckReport, check, exists
 from accord.storage.errors import StoreDamagedError, StoreError, StoreHeldError
-from accord.storage.journal import JournalEntry, JournalRecord
+from accord.storage.journal import (
+    BulkInsert,
+    JournalEntry,
+    JournalRecord,
+    is_one_of,
+    postgres_array,
+    sealed,
+    verify,
+)
 from accord.storage.location import Schema
 from accord.storage.revisions import RevisionStep, newer_revisions, pending_revisions, roll_back
 from accord.storage.store import Store, StoreMetrics, open_store, store_metrics
-from accord.storage.tables import BulkInsert, is_one_of, postgres_array, sealed, verify
 
 __all__ = [
     "BulkInsert",
