@@ -10,7 +10,7 @@ from tests.console.consoles import opened, served
 from accord.console import page
 from accord.console.sessions import COOKIE
 from accord.station import listener
-from accord.web.bodies import BodyLimits
+from accord.web.incoming import BodyLimits
 
 SOCKETS = 40
 LOGIN = (

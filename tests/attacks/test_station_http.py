@@ -13,7 +13,7 @@ from starlette.routing import Route
 from accord.kernel.clock import SystemClock
 from accord.station import health, listener
 from accord.station.supervisor import Supervisor
-from accord.web.addresses import is_own_name
+from accord.web.incoming import is_own_name
 
 EVIL = "evil.example"
 TOLD = ("/", "/readyz", "/metrics", "/manifest", "/community/manifest", "/ready", "/health")

@@ -10,9 +10,8 @@ import httpx
 import pytest
 
 import accord
-from accord.web import responses
-from accord.web.outgoing import OutgoingPolicy, guarded_client
-from accord.web.responses import ResponseError
+from accord.web import outgoing
+from accord.web.outgoing import OutgoingPolicy, ResponseError, guarded_client
 
 MOST = 1000
 
@@ -44,7 +43,7 @@ def answering(body: Body | bytes, **headers: str) -> httpx.MockTransport:
 @pytest.mark.parametrize("encoding", ["gzip", "gzip, gzip", "deflate", "br", "zstd", "x-unknown"])
 async def test_an_encoded_answer_is_refused_before_a_byte_is_read(encoding: str) -> None:
     body = Body(gzip.compress(gzip.compress(bytes(10_000_000))))
-    async with responses.bounded_client(
+    async with outgoing.bounded_client(
         MOST, transport=answering(body, content_encoding=encoding)
     ) as http:
         with pytest.raises(ResponseError, match="compressed"):
@@ -63,7 +62,7 @@ async def test_identity_is_asked_for_and_taken() -> None:
         return httpx.Response(200, headers={"content-encoding": "identity"}, stream=Body(b"yes"))
 
     transport = httpx.MockTransport(answer)
-    async with responses.bounded_client(MOST, transport=transport, headers={"x-more": "1"}) as http:
+    async with outgoing.bounded_client(MOST, transport=transport, headers={"x-more": "1"}) as http:
         assert (await http.get("http://there/")).content == b"yes"
     assert seen[0].headers["accept-encoding"] == "identity"
     assert seen[0].headers["x-more"] == "1"
@@ -72,37 +71,37 @@ async def test_identity_is_asked_for_and_taken() -> None:
 async def test_a_body_that_is_compressed_without_saying_so_is_not_decoded() -> None:
     raw = zlib.compress(bytes(1_000_000))
     async with (
-        responses.bounded_client(None, transport=answering(raw)) as http,
+        outgoing.bounded_client(None, transport=answering(raw)) as http,
         http.stream("GET", "http://there/") as response,
     ):
-        assert await responses.read_bounded(response, len(raw)) == raw
+        assert await outgoing.read_bounded(response, len(raw)) == raw
 
 
 async def test_an_answer_that_is_too_long_is_read_no_further() -> None:
     body = Body(*[bytes(400)] * 100)
-    async with responses.bounded_client(MOST, transport=answering(body)) as http:
+    async with outgoing.bounded_client(MOST, transport=answering(body)) as http:
         with pytest.raises(ResponseError, match="more than 1000 bytes"):
             await http.get("http://there/")
     assert body.read == 3
     declared = Body(b"")
     async with (
-        responses.bounded_client(
+        outgoing.bounded_client(
             MOST, transport=answering(declared, content_length="9" * 30)
         ) as http,
         http.stream("GET", "http://there/") as response,
     ):
         with pytest.raises(ResponseError, match="more than"):
-            await responses.read_bounded(response, MOST)
+            await outgoing.read_bounded(response, MOST)
     assert declared.read == 0
 
 
 async def test_a_streamed_answer_has_the_limit_of_its_reader() -> None:
-    async with responses.bounded_client(None, transport=answering(bytes(MOST))) as http:
+    async with outgoing.bounded_client(None, transport=answering(bytes(MOST))) as http:
         async with http.stream("GET", "http://there/") as response:
-            assert len(await responses.read_bounded(response, MOST)) == MOST
+            assert len(await outgoing.read_bounded(response, MOST)) == MOST
         async with http.stream("GET", "http://there/") as response:
             with pytest.raises(ResponseError):
-                await responses.read_bounded(response, MOST - 1)
+                await outgoing.read_bounded(response, MOST - 1)
 
 
 def test_a_client_that_is_not_async_has_the_same_limits() -> None:
@@ -115,7 +114,7 @@ def test_a_client_that_is_not_async_has_the_same_limits() -> None:
 
     for answer in (long, packed):
         with (
-            responses.bounded_sync_client(MOST, transport=httpx.MockTransport(answer)) as http,
+            outgoing.bounded_sync_client(MOST, transport=httpx.MockTransport(answer)) as http,
             pytest.raises(ResponseError),
         ):
             http.get("http://there/")

@@ -8,7 +8,7 @@ from starlette.requests import Request
 from starlette.types import Message
 
 from accord.testing import run_virtual
-from accord.web.bodies import BodyError, BodyLimits, read
+from accord.web.incoming import BodyError, BodyLimits, read
 
 SMALL = BodyLimits(most=8, seconds=10.0)
 

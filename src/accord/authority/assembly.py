@@ -40,7 +40,7 @@ from accord.fabric.kv import Bucket
 from accord.fabric.server import Server
 from accord.kernel.clock import Clock
 from accord.kernel.identifiers import UlidSource
-from accord.web.addresses import address_key
+from accord.web.incoming import address_key
 
 _log = structlog.stdlib.get_logger(__name__)
 

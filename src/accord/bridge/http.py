@@ -24,10 +24,8 @@ from accord.contracts.export.openapi_document import (
 from accord.fabric import Client, FabricError, ValidationError
 from accord.kernel import canonical
 from accord.kernel.clock import Clock
-from accord.web import bodies
-from accord.web.addresses import address_key
-from accord.web.bodies import BodyError, BodyLimits
-from accord.web.limits import RateLimiter
+from accord.web import incoming
+from accord.web.incoming import BodyError, BodyLimits, RateLimiter, address_key
 
 _log = structlog.stdlib.get_logger(__name__)
 
@@ -96,7 +94,7 @@ class HttpBridge:
             # Pages of other origins may send anything else without asking first.
             return _failure(415, ValidationError.type, "the content type is application/json")
         try:
-            payload = canonical.decode(await bodies.read(request, BodyLimits(_MOST_BYTES)))
+            payload = canonical.decode(await incoming.read(request, BodyLimits(_MOST_BYTES)))
         except BodyError as error:
             return _failure(error.status, ValidationError.type, error.what)
         except canonical.CanonicalError as error:

@@ -11,7 +11,7 @@ import httpx
 import structlog
 
 from accord.community.errors import Code, CommunityError, bad_request
-from accord.web import responses
+from accord.web import outgoing
 
 _log = structlog.stdlib.get_logger(__name__)
 
@@ -52,7 +52,7 @@ class ModelServer:
         self.model = model
         self._url = url
         self._seconds = seconds
-        self._http = responses.bounded_client(
+        self._http = outgoing.bounded_client(
             MAX_ANSWER,
             headers={"Authorization": f"Bearer {key}"} if key else {},
             timeout=httpx.Timeout(seconds, connect=10.0),

@@ -334,10 +334,10 @@ async def _station_address(place: "Place") -> str | None:
     import httpx
 
     from accord.station.home import home_holder
-    from accord.web import responses
+    from accord.web import outgoing
 
     waited = 0.0
-    async with responses.bounded_client(responses.SMALL, trust_env=False, timeout=5.0) as http:
+    async with outgoing.bounded_client(outgoing.SMALL, trust_env=False, timeout=5.0) as http:
         while (held := home_holder(place)) is not None:
             planes: list[dict[str, Any]] = []
             if held.is_station:

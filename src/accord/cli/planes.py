@@ -127,7 +127,7 @@ def _ask_station(settings: "Settings", verb: str, body: dict[str, Any]) -> dict[
     from accord.authority.client import refusal_of
     from accord.authority.rules.errors import AuthorityError, Code
     from accord.station.home import Home, home_holder
-    from accord.web import responses
+    from accord.web import outgoing
 
     held = home_holder(Home(settings.home))
     file = Home(settings.home).authority_token
@@ -144,9 +144,7 @@ def _ask_station(settings: "Settings", verb: str, body: dict[str, Any]) -> dict[
         ) from None
     try:
         # The address is this machine's own: a proxy has no business between.
-        with responses.bounded_sync_client(
-            _MAX_ANSWER, timeout=_SECONDS, trust_env=False
-        ) as client:
+        with outgoing.bounded_sync_client(_MAX_ANSWER, timeout=_SECONDS, trust_env=False) as client:
             answer = client.post(
                 f"{held.address}/admin/v1/{verb}",
                 json=body,

@@ -27,8 +27,8 @@ from accord.kernel.clock import Clock, SystemClock, format_time
 from accord.kernel.identifiers import UlidSource
 from accord.kernel.signing import SigningKey
 from accord.telemetry import tracing
-from accord.web import responses
-from accord.web.responses import ResponseError
+from accord.web import outgoing
+from accord.web.outgoing import ResponseError
 
 MAX_ANSWER_BYTES: Final = 16 * 1024 * 1024
 JSON_TYPE: Final = "application/json"
@@ -62,7 +62,7 @@ class Exchange:
         # Loading the system certificates takes long, and plain HTTP needs none.
         trust = ssl_context or (endpoint.startswith("https:") or empty_trust())
         # A proxy of the environment must not see traffic between nodes.
-        self._http = responses.bounded_client(
+        self._http = outgoing.bounded_client(
             None,
             base_url=endpoint,
             verify=trust,
@@ -112,7 +112,7 @@ class Exchange:
 
         Raises the node's refusal, or `invalid_signature` if the answer is not the node's.
         """
-        body = _json(await responses.read_bounded(found, MAX_ANSWER_BYTES))
+        body = _json(await outgoing.read_bounded(found, MAX_ANSWER_BYTES))
         if verify:
             self.verify(found.headers.raw, request, found.status_code, body)
         if found.status_code < _FIRST_ERROR_STATUS:
@@ -123,7 +123,7 @@ class Exchange:
         """Read an answer that is not JSON; see `read`."""
         if found.status_code >= _FIRST_ERROR_STATUS:
             await self.read(found, request, verify=True)
-        raw = await responses.read_bounded(found, MAX_ANSWER_BYTES)
+        raw = await outgoing.read_bounded(found, MAX_ANSWER_BYTES)
         self.verify(found.headers.raw, request, found.status_code, opaque(raw))
         return raw
 

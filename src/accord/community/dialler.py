@@ -34,18 +34,18 @@ from accord.kernel import canonical
 from accord.kernel.clock import Clock, format_time
 from accord.kernel.identifiers import UlidSource
 from accord.kernel.signing import SigningKey
-from accord.web import responses
-from accord.web.addresses import is_loopback
+from accord.web import outgoing
+from accord.web.incoming import is_loopback
 from accord.web.outgoing import (
     Address,
     GuardedTransport,
     Network,
     OutgoingPolicy,
     OutgoingVerdict,
+    ResponseError,
     address_allowed,
     resolve,
 )
-from accord.web.responses import ResponseError
 
 DIAL_SECONDS: Final = 10.0
 """How long it may take to reach a node: its name, its certificate and its manifest together."""
@@ -186,14 +186,14 @@ class Dialler:
         )
         content = b"" if body is NO_BODY else canonical.encode(body)
         named = {**request.headers, "Content-Type": JSON_TYPE}
-        http = responses.bounded_client(
+        http = outgoing.bounded_client(
             MAX_ANSWER_BYTES, transport=link.transport, timeout=_ANSWER_SECONDS
         )
         try:
             async with http.stream(
                 method, f"{link.base}{path}", headers=named, content=content
             ) as found:
-                raw = await responses.read_bounded(found, MAX_ANSWER_BYTES)
+                raw = await outgoing.read_bounded(found, MAX_ANSWER_BYTES)
             answer = canonical.decode(raw, max_bytes=MAX_ANSWER_BYTES)
         except (ResponseError, canonical.CanonicalError) as error:
             raise bad_request(f"the answer cannot be read: {error}", where=path) from error
@@ -333,12 +333,12 @@ class Dialler:
         named = {wire.COMMUNITY: community_id}
         try:
             # Not closed here: the node's client uses the transport, too.
-            http = responses.bounded_client(
+            http = outgoing.bounded_client(
                 manifests.MAX_BYTES, transport=transport, timeout=DIAL_SECONDS
             )
             async with http.stream("GET", f"{address}/manifest", headers=named) as found:
                 self._compare(address, found.headers.get("date", ""))
-                raw = await responses.read_bounded(found, manifests.MAX_BYTES)
+                raw = await outgoing.read_bounded(found, manifests.MAX_BYTES)
         except ResponseError as error:
             raise bad_request(
                 f"the manifest cannot be read: {error}", where=address[:120]

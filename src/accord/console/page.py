@@ -25,7 +25,7 @@ from accord.console.messages import tr
 from accord.console.parts import ConsoleParts
 from accord.console.sessions import CSRF, PATH, ConsoleError, ConsoleSession, Role, not_up
 from accord.kernel.errors import AccordError
-from accord.web import bodies, sse
+from accord.web import incoming, sse
 
 if TYPE_CHECKING:
     from accord.console.app import Console
@@ -34,8 +34,8 @@ _FIELDS: Final = 64
 _FILES: Final = 4
 _TEXT_BYTES: Final = 256 * 1024
 # Texts arrive at once; files get the time that a slow line needs.
-_TEXTS: Final = bodies.BodyLimits(_TEXT_BYTES, seconds=10.0)
-_WITH_FILES: Final = bodies.BodyLimits(100 * 1024 * 1024, seconds=30.0, rate=32 * 1024)
+_TEXTS: Final = incoming.BodyLimits(_TEXT_BYTES, seconds=10.0)
+_WITH_FILES: Final = incoming.BodyLimits(100 * 1024 * 1024, seconds=30.0, rate=32 * 1024)
 _MULTIPART: Final = "multipart/form-data"
 
 
@@ -100,8 +100,8 @@ async def read_form(request: Request, *, files: bool = True) -> AsyncIterator[Fo
 
 async def _texts(request: Request) -> dict[str, str]:
     try:
-        body = await bodies.read(request, _TEXTS)
-    except bodies.BodyError as error:
+        body = await incoming.read(request, _TEXTS)
+    except incoming.BodyError as error:
         raise _refusal(error) from None
     try:
         return dict(
@@ -114,7 +114,7 @@ async def _texts(request: Request) -> dict[str, str]:
 
 
 async def _multipart(request: Request) -> FormData:
-    async with aclosing(bodies.parts(request, _WITH_FILES)) as parts:
+    async with aclosing(incoming.parts(request, _WITH_FILES)) as parts:
         try:
             return await MultiPartParser(
                 request.headers,
@@ -125,7 +125,7 @@ async def _multipart(request: Request) -> FormData:
             ).parse()
         except MultiPartException as error:
             raise _no_form(error.message) from None
-        except bodies.BodyError as error:
+        except incoming.BodyError as error:
             raise _refusal(error) from None
         except OSError as error:
             raise ConsoleError(
@@ -134,7 +134,7 @@ async def _multipart(request: Request) -> FormData:
             ) from error
 
 
-def _refusal(error: bodies.BodyError) -> ConsoleError:
+def _refusal(error: incoming.BodyError) -> ConsoleError:
     return ConsoleError(error.what, mend=error.mend, status=error.status)
 
 

@@ -33,7 +33,7 @@ from accord.station.relay import control_settings, operate_relay, webchat_settin
 from accord.station.sections import CommunitySettings, StationSettings, StoreSettings
 from accord.station.settings import Settings
 from accord.station.store import store_location
-from accord.web import responses
+from accord.web import outgoing
 
 _DAY = 86_400
 
@@ -251,8 +251,8 @@ class Conversations:
         chosen = webchat_settings(self.settings)
         async with (
             open_admin(store_location(self.settings), self.clock, chosen) as admin,
-            responses.bounded_client(
-                responses.SMALL,
+            outgoing.bounded_client(
+                outgoing.SMALL,
                 base_url=f"{self.address}/chat/api/",
                 headers={"x-accord-chat": "1"},
                 timeout=_SECONDS,

@@ -30,8 +30,8 @@ from accord.kernel import canonical
 from accord.kernel.clock import Clock, SystemClock
 from accord.kernel.schema import compile_schema
 from accord.kernel.signing import SigningKey
-from accord.web import responses
-from accord.web.responses import ResponseError
+from accord.web import outgoing
+from accord.web.outgoing import ResponseError
 
 _log = structlog.stdlib.get_logger(__name__)
 
@@ -53,7 +53,7 @@ class Authority:
 
 def http_client(tls: ssl.SSLContext | None) -> httpx.AsyncClient:
     """An HTTP client for the authority; without `tls` the system's certificates are trusted."""
-    return responses.bounded_client(None, timeout=_ASK_SECONDS, verify=tls or True)
+    return outgoing.bounded_client(None, timeout=_ASK_SECONDS, verify=tls or True)
 
 
 async def ask(
@@ -67,7 +67,7 @@ async def ask(
             content=canonical.encode(request),
             headers={"content-type": "application/json"},
         ) as response:
-            raw = await responses.read_bounded(response, _MAX_ANSWER)
+            raw = await outgoing.read_bounded(response, _MAX_ANSWER)
     except (httpx.InvalidURL, httpx.UnsupportedProtocol) as error:
         return {"status": "refused", "code": "bad_request", "message": f"invalid address: {error}"}
     except ResponseError as error:

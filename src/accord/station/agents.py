@@ -33,7 +33,7 @@ from accord.station.home import Home, home_holder
 from accord.station.relay import operate_relay, webchat_settings
 from accord.station.settings import Settings
 from accord.station.store import store_location
-from accord.web import responses
+from accord.web import outgoing
 
 CONCIERGE: Final = "concierge"
 """The name of the concierge's instance, gateway and tenant."""
@@ -151,7 +151,7 @@ class LocalAgent:
 
 async def wait_for_relay(address: str, draining: asyncio.Event) -> bool:
     """Wait for the relay plane of a station; False if the station drains before."""
-    async with responses.bounded_client(responses.SMALL, trust_env=False, timeout=5.0) as http:
+    async with outgoing.bounded_client(outgoing.SMALL, trust_env=False, timeout=5.0) as http:
         while not draining.is_set():
             with suppress(httpx.HTTPError):
                 answer = await http.get(f"{address}/relay/enroll")

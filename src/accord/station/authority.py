@@ -42,7 +42,7 @@ from accord.station.settings import Settings
 from accord.station.store import store_location
 from accord.storage import StoreError
 from accord.telemetry.metrics import family
-from accord.web.addresses import TrustedProxies
+from accord.web.incoming import TrustedProxies
 
 _log = structlog.stdlib.get_logger(__name__)
 

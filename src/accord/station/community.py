@@ -69,7 +69,7 @@ from accord.station.settings import Settings, home_option
 from accord.station.store import store_location
 from accord.storage import StoreDamagedError, StoreError, check, open_store
 from accord.storage.location import locate
-from accord.web.addresses import is_loopback
+from accord.web.incoming import is_loopback
 
 _LATE_INVITE = (
     "start without the invite, then `accord community join LINK` joins another one beside it; or "

@@ -32,7 +32,7 @@ from accord.station.supervisor import Supervisor
 from accord.station.versions import SCHEMAS
 from accord.storage import store_metrics
 from accord.telemetry.metrics import family, histogram
-from accord.web.addresses import is_from_here, is_loopback, is_own_name
+from accord.web.incoming import is_from_here, is_loopback, is_own_name
 
 _log = structlog.stdlib.get_logger(__name__)
 

@@ -116,11 +116,11 @@ def ask_station(address: str) -> dict[str, Any] | None:
     """Return the state of the station at an address; None if it does not answer."""
     import httpx
 
-    from accord.web import responses
+    from accord.web import outgoing
 
     try:
-        with responses.bounded_sync_client(
-            responses.SMALL, timeout=_ASK_SECONDS, trust_env=False
+        with outgoing.bounded_sync_client(
+            outgoing.SMALL, timeout=_ASK_SECONDS, trust_env=False
         ) as client:
             answer = client.get(f"{address}/readyz").json()
     except (httpx.HTTPError, ValueError):
@@ -136,11 +136,11 @@ def read_metrics(address: str, token: str) -> str:
     """
     import httpx
 
-    from accord.web import responses
+    from accord.web import outgoing
 
     headers = {"authorization": f"Bearer {token}"} if token else {}
     try:
-        with responses.bounded_sync_client(
+        with outgoing.bounded_sync_client(
             _METRICS_BYTES, timeout=_ASK_SECONDS, trust_env=False
         ) as client:
             answer = client.get(f"{address}/metrics", headers=headers)

@@ -48,7 +48,7 @@ from accord.station.sections import split_listen
 from accord.station.settings import Settings
 from accord.station.store import store_location
 from accord.storage import open_store
-from accord.web.addresses import TrustedProxies
+from accord.web.incoming import TrustedProxies
 from accord.web.outgoing import OutgoingPolicy
 
 _log = structlog.stdlib.get_logger(__name__)

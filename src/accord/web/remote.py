@@ -13,8 +13,8 @@ from pydantic import SecretStr
 
 from accord.kernel import canonical
 from accord.kernel.errors import AccordError
-from accord.web import responses
-from accord.web.addresses import is_loopback
+from accord.web import outgoing
+from accord.web.incoming import is_loopback
 
 _SECONDS: Final = 60.0
 _MOST_BYTES: Final = 64 << 20
@@ -78,7 +78,7 @@ class Remote:
     def ask(self, verb: str, body: dict[str, Any]) -> dict[str, Any]:
         """Perform a verb there; raises the kind's error, also the service's own."""
         try:
-            with responses.bounded_sync_client(
+            with outgoing.bounded_sync_client(
                 _MOST_BYTES, timeout=_SECONDS, trust_env=not self._is_here, follow_redirects=False
             ) as client:
                 answer = client.post(

@@ -5,8 +5,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from accord.community.bus import RateLimits, Rates
-from accord.web.addresses import address_key, is_loopback
-from accord.web.limits import TokenBuckets
+from accord.web.incoming import TokenBuckets, address_key, is_loopback
 
 
 @given(st.lists(st.floats(0, 0.5), max_size=200), st.integers(1, 50))

@@ -4,7 +4,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from accord.testing import VirtualClock
-from accord.web.limits import RateLimiter
+from accord.web.incoming import RateLimiter
 
 
 @given(st.lists(st.floats(0, 30), max_size=60))

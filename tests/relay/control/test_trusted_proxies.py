@@ -11,7 +11,7 @@ from starlette.applications import Starlette
 from starlette.middleware import Middleware
 
 from accord.relay.connector import ControlRoutes
-from accord.web.addresses import TrustedProxies, client_of
+from accord.web.incoming import TrustedProxies, client_of
 
 INSIDE = (ipaddress.ip_network("10.0.0.0/8"), ipaddress.ip_network("fd00::/8"))
 

@@ -23,10 +23,8 @@ from accord.authority.rules.errors import AuthorityError, Code
 from accord.authority.rules.fields import Body, bad_request
 from accord.kernel import canonical
 from accord.storage import StoreError
-from accord.web import bodies
-from accord.web.addresses import address_key
-from accord.web.bodies import BodyError, BodyLimits
-from accord.web.limits import RateLimiter
+from accord.web import incoming
+from accord.web.incoming import BodyError, BodyLimits, RateLimiter, address_key
 from accord.web.origin import is_own_page
 
 _log = structlog.stdlib.get_logger(__name__)
@@ -183,7 +181,7 @@ def _path(request: Request) -> str:
 
 async def _read_body(request: Request, most: int) -> bytes:
     try:
-        return await bodies.read(request, BodyLimits(most))
+        return await incoming.read(request, BodyLimits(most))
     except BodyError as error:
         code = Code.TOO_LARGE if error.status == 413 else Code.BAD_REQUEST
         raise AuthorityError(code, error.what) from None

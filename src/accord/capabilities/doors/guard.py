@@ -26,8 +26,7 @@ from accord.community.errors import Code, CommunityError
 from accord.kernel.clock import Clock
 from accord.kernel.files import sync_folder
 from accord.telemetry.metrics import family
-from accord.web.addresses import address_key, is_from_here
-from accord.web.limits import RateLimiter, TokenBuckets
+from accord.web.incoming import RateLimiter, TokenBuckets, address_key, is_from_here
 
 _BEARER: Final = "bearer "
 _NAMES: Final = frozenset({"localhost", "127.0.0.1", "[::1]"})

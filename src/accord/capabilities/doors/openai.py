@@ -34,7 +34,7 @@ from accord.community.errors import Code, CommunityError, bad_request
 from accord.kernel import canonical
 from accord.kernel.clock import Clock
 from accord.kernel.identifiers import UlidSource
-from accord.web import bodies, sse
+from accord.web import incoming, sse
 
 # Members that are supported with these values only.
 _NEUTRAL: Final[Mapping[str, tuple[Any, ...]]] = {
@@ -608,8 +608,8 @@ async def _json(request: Request) -> Any:
 
 async def _body(request: Request) -> bytes:
     try:
-        return await bodies.read(request, bodies.BodyLimits(_MAX_BODY, rate=_MIN_RATE))
-    except bodies.BodyError as error:
+        return await incoming.read(request, incoming.BodyLimits(_MAX_BODY, rate=_MIN_RATE))
+    except incoming.BodyError as error:
         if error.status != HTTPStatus.REQUEST_ENTITY_TOO_LARGE:
             raise bad_request(error.what, mend=error.mend) from None
         raise OpenAiError(

@@ -22,7 +22,7 @@ from accord.capabilities.llm.rules import generation
 from accord.capabilities.llm.rules.generation import BackendModel, GenerationRequest, Piece
 from accord.capabilities.models import LanguageWeights
 from accord.community.errors import Code, CommunityError, bad_request
-from accord.web import responses
+from accord.web import outgoing
 
 _log = structlog.stdlib.get_logger(__name__)
 
@@ -206,7 +206,7 @@ async def _offers_tools(address: str, key: str) -> bool:
     """Whether a model's chat template supports tools."""
     named = {"Authorization": f"Bearer {key}"}
     with suppress(httpx.HTTPError, ValueError):
-        async with responses.bounded_client(responses.SMALL, trust_env=False) as http:
+        async with outgoing.bounded_client(outgoing.SMALL, trust_env=False) as http:
             told = (await http.get(f"{address}/props", headers=named)).json()
         return told.get("chat_template_caps", {}).get("supports_tools") is True
     return False

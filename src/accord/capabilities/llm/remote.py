@@ -15,7 +15,7 @@ import structlog
 from accord.capabilities.llm.rules import generation
 from accord.capabilities.llm.rules.generation import BackendModel, GenerationRequest, Piece
 from accord.community.errors import Code, CommunityError, bad_request
-from accord.web import responses
+from accord.web import outgoing
 
 _log = structlog.stdlib.get_logger(__name__)
 
@@ -54,7 +54,7 @@ class RemoteBackend:
         self._is_named = bool(names)
         self._extras = True
         self._url = url
-        self._http = responses.bounded_client(
+        self._http = outgoing.bounded_client(
             None,  # an answer may go on for long; its lines and refusals are bounded below
             headers={"Authorization": f"Bearer {key}"} if key else {},
             timeout=httpx.Timeout(seconds, connect=10.0),
@@ -74,7 +74,7 @@ class RemoteBackend:
         try:
             async with asyncio.timeout(_LIST_SECONDS):
                 async with self._http.stream("GET", f"{self._url}/models") as answer:
-                    raw = await responses.read_bounded(answer, _MAX_LIST)
+                    raw = await outgoing.read_bounded(answer, _MAX_LIST)
                     answer.raise_for_status()
             found = generation.listed_models(json.loads(raw))
         except (httpx.HTTPError, ValueError, TimeoutError, RecursionError) as error:

@@ -25,8 +25,7 @@ from accord.kernel.clock import Clock, format_time
 from accord.kernel.identifiers import UlidSource, is_ulid
 from accord.kernel.signing import SigningKey
 from accord.web import sse
-from accord.web.addresses import address_key, is_from_here, is_loopback
-from accord.web.limits import TokenBuckets
+from accord.web.incoming import TokenBuckets, address_key, is_from_here, is_loopback
 
 _PREFIX: Final = b"x-hearthnet-"
 _OF_BROWSERS: Final = ("origin", "sec-fetch-site")

@@ -31,7 +31,7 @@ from accord.relay.rules.gate import PrincipalPolicy, RelevancePolicy
 from accord.relay.rules.members import bad
 from accord.relay.rules.verdicts import UNKNOWN_RULES, GateVerdict
 from accord.storage import StoreError
-from accord.web.limits import TokenBuckets
+from accord.web.incoming import TokenBuckets
 
 if TYPE_CHECKING:
     from accord.relay.connector.connector import Delivery

@@ -53,7 +53,7 @@ from accord.relay.rules.members import is_name
 from accord.relay.rules.messages import GENERIC_PLATFORM, InboundEvent, InboundKind, SessionRules
 from accord.storage import JournalRecord, StoreError
 from accord.telemetry.metrics import Durations
-from accord.web.limits import RateLimiter
+from accord.web.incoming import RateLimiter
 from accord.web.outgoing import Resolver, resolve
 
 _log: Final = structlog.stdlib.get_logger(__name__)

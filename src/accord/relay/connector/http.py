@@ -32,12 +32,11 @@ from accord.relay.rules.members import (
     unique_names,
 )
 from accord.storage import StoreError
-from accord.web import bodies
-from accord.web.addresses import address_key
-from accord.web.limits import RateLimiter
+from accord.web import incoming
+from accord.web.incoming import RateLimiter, address_key
 
 MAX_BODY: Final = 65_536
-_LIMITS: Final = bodies.BodyLimits(MAX_BODY)
+_LIMITS: Final = incoming.BodyLimits(MAX_BODY)
 _log: Final = structlog.stdlib.get_logger(__name__)
 
 _POLICIES: Final = {policy.value: policy for policy in PrincipalPolicy}
@@ -62,8 +61,8 @@ JsonObject: TypeAlias = dict[str, Any]
 async def read_body(request: Request) -> Payload:
     """The JSON object in a request's body; a missing body is an empty object."""
     try:
-        raw = await bodies.read(request, _LIMITS)
-    except bodies.BodyError as error:
+        raw = await incoming.read(request, _LIMITS)
+    except incoming.BodyError as error:
         code = Code.TOO_LARGE if error.status == Code.TOO_LARGE.status else Code.BAD_REQUEST
         raise RelayError(code, error.what, mend=error.mend) from None
     if not raw:

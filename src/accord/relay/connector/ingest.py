@@ -58,7 +58,7 @@ from accord.relay.rules.verdicts import GATE_RULES, NO_CANDIDATE, GateVerdict, L
 from accord.storage import JournalRecord, verify
 from accord.telemetry import tracing
 from accord.telemetry.tracing import Span, SpanKind
-from accord.web.limits import RateLimiter
+from accord.web.incoming import RateLimiter
 
 _MOST_DECISIONS = 4096
 # Stands for the event's id in a record; a NUL occurs nowhere else in it.

@@ -21,8 +21,8 @@ from accord.kernel.files import sync_folder
 from accord.relay.errors import Code, RelayError
 from accord.relay.gateway.settings import state_folder
 from accord.relay.rules.connection import http_url
-from accord.web import responses
-from accord.web.responses import ResponseError
+from accord.web import outgoing
+from accord.web.outgoing import ResponseError
 
 CREDENTIALS_FILE: Final = "credentials.json"
 _SCHEMES: Final = ("http://", "https://", "ws://", "wss://")
@@ -288,10 +288,10 @@ async def _ask(
     try:
         # No redirects: the token is for the connector that was named.
         async with (
-            responses.bounded_client(None, timeout=_SECONDS, follow_redirects=False) as client,
+            outgoing.bounded_client(None, timeout=_SECONDS, follow_redirects=False) as client,
             client.stream(method, url, json=body, headers=headers) as response,
         ):
-            raw = await responses.read_bounded(response, _MOST_BYTES)
+            raw = await outgoing.read_bounded(response, _MOST_BYTES)
     except ResponseError:
         raise _unexpected(url) from None
     except (httpx.HTTPError, httpx.InvalidURL) as error:

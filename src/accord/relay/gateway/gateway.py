@@ -41,7 +41,7 @@ from accord.relay.rules.frames import (
     write_frame,
 )
 from accord.relay.rules.gate import RelevancePolicy, project_policy
-from accord.web import responses
+from accord.web import outgoing
 
 _log = structlog.stdlib.get_logger(__name__)
 
@@ -62,8 +62,8 @@ async def declare_policies(
         return True
     is_settled = True
     # No redirects: the token is for the connector that was named.
-    async with responses.bounded_client(
-        responses.SMALL, timeout=seconds, follow_redirects=False
+    async with outgoing.bounded_client(
+        outgoing.SMALL, timeout=seconds, follow_redirects=False
     ) as client:
         for platform, policy in declared.items():
             try:
@@ -92,8 +92,8 @@ async def declare_wake_url(
     url: str, token: Callable[[], str], wake_url: str, seconds: float
 ) -> bool:
     """Tell the connector by which URL this gateway is woken; False to try again."""
-    async with responses.bounded_client(
-        responses.SMALL, timeout=seconds, follow_redirects=False
+    async with outgoing.bounded_client(
+        outgoing.SMALL, timeout=seconds, follow_redirects=False
     ) as client:
         try:
             answer = await client.post(

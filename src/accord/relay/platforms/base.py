@@ -27,10 +27,9 @@ from accord.relay.rules.frames import Outcome, Result
 from accord.relay.rules.members import Payload, bad
 from accord.relay.rules.messages import InboundEvent
 from accord.storage import StoreError
-from accord.web import bodies, responses
-from accord.web.bodies import BodyError, BodyLimits
-from accord.web.outgoing import OutgoingError
-from accord.web.responses import ResponseError
+from accord.web import incoming, outgoing
+from accord.web.incoming import BodyError, BodyLimits
+from accord.web.outgoing import OutgoingError, ResponseError
 
 PERMANENT: Final = frozenset({Code.BAD_REQUEST, Code.TOO_LARGE})
 """The refusals of events that can never be stored; any other may pass."""
@@ -87,7 +86,7 @@ async def read_body(request: Request, limits: PlatformLimits = DEFAULT_LIMITS) -
         RelayError: It is too long (TOO_LARGE), or did not arrive in time.
     """
     try:
-        return await bodies.read(request, BodyLimits(limits.body_bytes, limits.body_seconds))
+        return await incoming.read(request, BodyLimits(limits.body_bytes, limits.body_seconds))
     except BodyError as error:
         code = Code.TOO_LARGE if error.status == 413 else Code.BAD_REQUEST
         raise RelayError(code, error.what) from None
@@ -319,7 +318,7 @@ class HttpService:
                 request = self.client.build_request(method, url, **options)
                 response = await self.client.send(request, stream=True)
                 try:
-                    body = await responses.read_bounded(response, self.limits.answer_bytes)
+                    body = await outgoing.read_bounded(response, self.limits.answer_bytes)
                 except ResponseError:
                     is_too_long = True
                 finally:
@@ -370,7 +369,7 @@ def open_client(limits: PlatformLimits = DEFAULT_LIMITS, **options: Any) -> http
     """
     headers = {"user-agent": "accord-relay", **options.pop("headers", {})}
     fixed = {"trust_env": False, "follow_redirects": False, "headers": headers}
-    return responses.bounded_client(None, **{"timeout": timeouts(limits), **options, **fixed})
+    return outgoing.bounded_client(None, **{"timeout": timeouts(limits), **options, **fixed})
 
 
 class RewritingTransport(httpx.AsyncBaseTransport):

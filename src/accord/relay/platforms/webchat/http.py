@@ -31,8 +31,7 @@ from accord.relay.platforms.webchat.messages import Conversation, FeedEvent, Fee
 from accord.relay.rules.members import bad, text
 from accord.storage import StoreError
 from accord.web import sse
-from accord.web.addresses import address_key
-from accord.web.limits import RateLimiter
+from accord.web.incoming import RateLimiter, address_key
 from accord.web.origin import is_own_page
 
 COOKIE: Final = "accord_chat"
