@@ -23,8 +23,6 @@ from accord.kernel.errors import AccordError
 
 # Headers that a proxy adds; then the connected address is not the client's.
 _FORWARDED: Final = ("forwarded", "x-forwarded-for", "x-real-ip", "via")
-
-
 _PORT: Final = re.compile(r":[0-9]{1,5}\Z")
 Address: TypeAlias = ipaddress.IPv4Address | ipaddress.IPv6Address
 Network: TypeAlias = ipaddress.IPv4Network | ipaddress.IPv6Network
