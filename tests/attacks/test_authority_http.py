@@ -19,9 +19,9 @@ from tests.authority.identities.conftest import (
 )
 
 from accord.authority.admin import AdminCommands
-from accord.authority.audit import RefusalLog
 from accord.authority.http import NatsTransport, Refusals, exchange, routes
 from accord.authority.manifests import GUEST_SECONDS
+from accord.authority.revisions import RefusalLog
 from accord.authority.tables import contracts
 from accord.contracts import digest
 from accord.contracts.session_proof import login_message, prove, session_key

@@ -9,12 +9,12 @@ from collections.abc import Awaitable, Callable, Mapping, Sequence
 from enum import Enum
 from typing import Any, Final, TypeAlias, cast
 
-from accord.authority.audit import AuditAction, AuditEvent
 from accord.authority.deployments import OPERATOR
 from accord.authority.identities import Identities, PortalKind
 from accord.authority.identities.login import LINK_SECONDS
 from accord.authority.manifests import digest_of
 from accord.authority.registry import check_contract_id
+from accord.authority.revisions import AuditAction, AuditEvent
 from accord.authority.rules.errors import AuthorityError, Code
 from accord.authority.rules.fields import (
     Body,

@@ -12,7 +12,6 @@ from nats.aio.client import Client
 from starlette.routing import Route
 
 from accord.authority.admin import AdminCommands
-from accord.authority.audit import AuditedRefusal, RefusalLog
 from accord.authority.contracts import AUTH_ID, CORE_ID, HEALTH_ID, JOBS_ID, STATE_ID, builtins
 from accord.authority.http.app import routes
 from accord.authority.http.exchange import Refusals
@@ -22,6 +21,7 @@ from accord.authority.nats import Cluster, SessionPresence, control_nats
 from accord.authority.nats.callout import ConnectRefusal, RefusalSink, log_refusal
 from accord.authority.reconcile import JetStream, Reconciler, RepairLoop
 from accord.authority.registry import USUAL_LIMITS, RegistryLimits
+from accord.authority.revisions import AuditedRefusal, RefusalLog
 from accord.authority.rules import StreamRetention
 from accord.authority.rules.errors import AuthorityError
 from accord.authority.rules.resources import STATE_BUCKET

@@ -11,11 +11,10 @@ from typing import Final
 from sqlalchemy import Connection
 
 from accord.authority import revisions, store
-from accord.authority.audit import AuditAction, AuditEvent
 from accord.authority.manifests import CatalogCache, Manifests
 from accord.authority.offers import end_offers
 from accord.authority.plans import desire_in, unknown_deployment
-from accord.authority.revisions import ChangeSet, RevisionStore
+from accord.authority.revisions import AuditAction, AuditEvent, ChangeSet, RevisionStore
 from accord.authority.rules.classify import EVERY_CONTRACT
 from accord.authority.rules.errors import AuthorityError, Code
 from accord.authority.rules.fields import check_key, check_name, is_contract_id, storable

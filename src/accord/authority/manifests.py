@@ -17,8 +17,7 @@ from sqlalchemy import Connection
 
 from accord.authority import revisions
 from accord.authority import store as stored
-from accord.authority.audit import AuditEvent
-from accord.authority.revisions import ChangeSet, RevisionStore
+from accord.authority.revisions import AuditEvent, ChangeSet, RevisionStore
 from accord.authority.rules.catalog import ActiveDigest, Projection, project_catalog
 from accord.authority.rules.errors import AuthorityError, Code
 from accord.authority.rules.fields import is_digest, storable

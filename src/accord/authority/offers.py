@@ -13,7 +13,6 @@ from typing import Any, Final, Literal
 from sqlalchemy import Connection
 
 from accord.authority import store
-from accord.authority.audit import AuditEvent
 from accord.authority.manifests import CatalogCache, Manifest, Manifests
 from accord.authority.plans import (
     FactReader,
@@ -25,7 +24,7 @@ from accord.authority.plans import (
     presented_event,
     refuse_blocked,
 )
-from accord.authority.revisions import ChangeSet, RevisionStore
+from accord.authority.revisions import AuditEvent, ChangeSet, RevisionStore
 from accord.authority.rules.errors import AuthorityError, Code
 from accord.authority.rules.records import (
     Classification,

@@ -14,9 +14,8 @@ from typing import Any, Final, NamedTuple
 from sqlalchemy import Connection
 
 from accord.authority import revisions, store
-from accord.authority.audit import AuditAction, AuditEvent
 from accord.authority.manifests import CatalogCache, Manifest, Manifests, digest_of
-from accord.authority.revisions import ChangeSet, RevisionStore, StaleError
+from accord.authority.revisions import AuditAction, AuditEvent, ChangeSet, RevisionStore, StaleError
 from accord.authority.rules.catalog import Projection
 from accord.authority.rules.classify import Proposal, ProposalFacts, classify_proposal
 from accord.authority.rules.errors import AuthorityError, Code

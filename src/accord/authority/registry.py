@@ -16,9 +16,14 @@ from typing import Any, Final
 from sqlalchemy import Connection, func, insert, select, update
 
 from accord.authority import store as stored
-from accord.authority.audit import AuditEntry, AuditEvent, read_history
 from accord.authority.manifests import CatalogCache, Manifest, Manifests, digest_of
-from accord.authority.revisions import ChangeSet, RevisionStore
+from accord.authority.revisions import (
+    AuditEntry,
+    AuditEvent,
+    ChangeSet,
+    RevisionStore,
+    read_history,
+)
 from accord.authority.rules.errors import AuthorityError, Code
 from accord.authority.rules.fields import check_name, clip_remark, is_contract_id, storable
 from accord.authority.rules.records import SessionHolder

@@ -13,11 +13,10 @@ from typing import Final
 from sqlalchemy import Connection
 
 from accord.authority import revisions, store
-from accord.authority.audit import AuditEvent
 from accord.authority.manifests import CatalogCache, Manifest, Manifests
 from accord.authority.offers import check_runs
 from accord.authority.plans import FactReader, used_contracts
-from accord.authority.revisions import ChangeSet, RevisionStore
+from accord.authority.revisions import AuditEvent, ChangeSet, RevisionStore
 from accord.authority.rules.catalog import Projection
 from accord.authority.rules.classify import (
     declared_surfaces,

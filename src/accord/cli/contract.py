@@ -89,10 +89,9 @@ def grants(
     ] = None,
 ) -> None:
     """Show the subjects that a session may touch, and why; exit 1 if a required use blocks it."""
-    from accord.contracts.effective import union
+    from accord.contracts.effective import resolve_uses, union
     from accord.contracts.permissions import SessionRole
     from accord.contracts.permissions import grants as granted_to
-    from accord.contracts.uses import resolve_uses
 
     contract = read_contract(file)
     lineages: dict[str, list[Any]] = {}

@@ -7,13 +7,19 @@ Contracts are written with `accord.contracts.authoring`.
 from accord.contracts.analysis import analyze
 from accord.contracts.compatibility import CompatibilityReport, ContractChange, compare
 from accord.contracts.containment import ContainmentVerdict, contains
-from accord.contracts.effective import EffectiveContract, collisions, union
+from accord.contracts.effective import (
+    EffectiveContract,
+    Resolution,
+    collisions,
+    resolve_uses,
+    union,
+    with_baseline,
+)
 from accord.contracts.errors import ContractError
 from accord.contracts.export.asyncapi_document import asyncapi
 from accord.contracts.export.package import render_sdk, sdk
 from accord.contracts.manifest import digest, normalize, project, text_digest, validate
 from accord.contracts.permissions import Bindings, Grants, SessionRole, grants
-from accord.contracts.uses import Resolution, resolve_uses, with_baseline
 from accord.kernel.finding import Finding
 
 __all__ = [

@@ -16,10 +16,10 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final, Literal, TypedDict, Unpack
 
 from accord.contracts import schemas
+from accord.contracts.effective import with_baseline
 from accord.contracts.errors import ContractError
 from accord.contracts.manifest import normalize, validate
 from accord.contracts.surfaces import SECTIONS, template_pointers
-from accord.contracts.uses import with_baseline
 from accord.kernel import canonical
 
 if TYPE_CHECKING:

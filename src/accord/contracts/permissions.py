@@ -12,10 +12,10 @@ from dataclasses import asdict, dataclass, field
 from enum import StrEnum
 from typing import Any, Final, Literal
 
+from accord.contracts.effective import Resolution, Use
 from accord.contracts.errors import ContractError
 from accord.contracts.manifest import digest
 from accord.contracts.surfaces import Section, Surface, control_subject, surfaces
-from accord.contracts.uses import Resolution, Use
 from accord.kernel.finding import Finding, pointer
 
 _NAME: Final = re.compile(r"[A-Za-z0-9_-]{1,255}")

@@ -13,7 +13,7 @@ from typing import Any, Final, TypeAlias
 import orjson
 from sqlalchemy import Connection, Select, literal, select
 
-from accord.authority import audit
+from accord.authority import revisions
 from accord.authority.tables import AUTHORITY
 from accord.authority.tables import history as steps
 from accord.community.store import COMMUNITY_STORE as COMMUNITY
@@ -187,7 +187,7 @@ def _controlled(plane: str) -> Callable[[JournalEntry], Iterable[AuditEntry]]:
 
 
 def _authority(connection: Connection, after: Position) -> tuple[list[AuditEntry], Position]:
-    page = audit.read_after(connection, *after, limit=_PAGE)
+    page = revisions.read_after(connection, *after, limit=_PAGE)
     deeds = [
         AuditEntry(
             step.at,

@@ -2,7 +2,7 @@
 
 from collections.abc import Sequence
 
-from accord.authority.audit import AuditedRefusal, AuditEvent, RefusalLog
+from accord.authority.revisions import AuditedRefusal, AuditEvent, RefusalLog
 from accord.authority.rules import Code
 from accord.storage import StoreError
 

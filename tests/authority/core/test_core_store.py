@@ -11,7 +11,7 @@ from alembic.migration import MigrationContext
 from sqlalchemy import Connection
 
 from accord.authority import store as deployments
-from accord.authority.audit import STREAM
+from accord.authority.revisions import STREAM
 from accord.authority.rules import (
     AuthorityError,
     Classification,

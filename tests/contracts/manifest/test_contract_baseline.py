@@ -5,7 +5,7 @@ from hypothesis import given
 from tests.fakes.strategies import manifests
 
 from accord.contracts import ContractError, validate, with_baseline
-from accord.contracts.uses import baseline
+from accord.contracts.effective import baseline
 
 HEARTBEAT = {"contract": "trellis.health@v1", "events": {"publish": ["Health.Heartbeat"]}}
 

@@ -18,7 +18,7 @@ import structlog
 from starlette.requests import Request
 from starlette.responses import JSONResponse, Response
 
-from accord.authority.audit import AuditedRefusal
+from accord.authority.revisions import AuditedRefusal
 from accord.authority.rules.errors import AuthorityError, Code
 from accord.authority.rules.fields import Body, bad_request
 from accord.kernel import canonical

@@ -2,12 +2,12 @@
 
 from collections.abc import Collection
 
-from accord.authority.audit import AuditAction, AuditEvent
 from accord.authority.identities.consents import Consents
 from accord.authority.identities.devices import Devices
 from accord.authority.identities.login import PersonLogin, Portals
 from accord.authority.identities.login_flows import LoginFlows, PeopleSessions
 from accord.authority.identities.people import People
+from accord.authority.revisions import AuditAction, AuditEvent
 from accord.authority.rules.errors import AuthorityError, Code
 from accord.authority.rules.records import GrantOverride, Person, SessionHolder
 from accord.authority.service import Authority

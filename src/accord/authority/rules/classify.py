@@ -14,10 +14,10 @@ from accord.authority.rules.errors import Code
 from accord.authority.rules.records import Classification, Compatibility, Deployment, Desired
 from accord.contracts import CompatibilityReport, EffectiveContract, Resolution, compare
 from accord.contracts.compatibility import Relation
+from accord.contracts.effective import HEALTH, Use
 from accord.contracts.manifest import JOB_DEFAULTS, KV_DEFAULTS, STORE_DEFAULTS
 from accord.contracts.permissions import USED
 from accord.contracts.surfaces import wildcard
-from accord.contracts.uses import HEALTH, Use
 from accord.kernel.finding import Finding, pointer
 
 ResourceKey: TypeAlias = tuple[str, str, str]

@@ -14,7 +14,6 @@ import structlog
 from nats.aio.client import Client
 
 from accord.authority import revisions
-from accord.authority.audit import AuditEntry
 from accord.authority.contracts import (
     AUTH_ID,
     Connection,
@@ -30,6 +29,7 @@ from accord.authority.contracts import (
     builtins,
 )
 from accord.authority.nats.connections import ConnectionCallback, SessionPresence
+from accord.authority.revisions import AuditEntry
 from accord.authority.rules.connections import ConnectionChange, SessionConnection
 from accord.authority.rules.records import SessionHolder, SessionRecord
 from accord.authority.service import Authority
