@@ -25,6 +25,15 @@ from accord.authority.plans import (
     refuse_blocked,
 )
 from accord.authority.revisions import AuditEvent, ChangeSet, RevisionStore
+from accord.authority.rules.catalog import (
+    GRACE_SECONDS,
+    HEARTBEAT_SECONDS,
+    LEASE_SECONDS,
+    Liveness,
+    mark_heard,
+    mark_lost,
+    offer_liveness,
+)
 from accord.authority.rules.errors import AuthorityError, Code
 from accord.authority.rules.records import (
     Classification,
@@ -39,15 +48,6 @@ from accord.authority.rules.records import (
     PlanState,
     SessionHolder,
     SessionRecord,
-)
-from accord.authority.rules.status import (
-    GRACE_SECONDS,
-    HEARTBEAT_SECONDS,
-    LEASE_SECONDS,
-    Liveness,
-    mark_heard,
-    mark_lost,
-    offer_liveness,
 )
 from accord.contracts import Bindings, text_digest
 

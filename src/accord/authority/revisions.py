@@ -1,15 +1,13 @@
-"""The audit history: what was decided and what was refused, in order.
-
-Steps in the life of a contract also go to the journal as `contracts.history`, in the same
-transaction. Equal refusals within a few seconds are one entry with a count, so that refused callers
-cannot fill the disk. No decision reads the history.
-
-
-Revisions of the store: changes are written one at a time, counted, audited and announced.
+"""Revisions of the store: changes are written one at a time, counted, audited and announced.
 
 A decision that relies on what it has read passes a check (`holds`): if something changed since,
 nothing is written and it is decided again. A unit of work returns a refusal instead of raising it,
 so that other units in the same transaction are not repeated.
+
+The audit history says what was decided and what was refused, in order; no decision reads it. Steps
+in the life of a contract also go to the journal as `contracts.history`, in the same transaction.
+Equal refusals within a few seconds are one entry with a count, so that refused callers cannot fill
+the disk.
 """
 
 import asyncio

@@ -17,7 +17,17 @@ from accord.authority.manifests import CatalogCache, Manifest, Manifests
 from accord.authority.offers import check_runs
 from accord.authority.plans import FactReader, used_contracts
 from accord.authority.revisions import AuditEvent, ChangeSet, RevisionStore
-from accord.authority.rules.catalog import Projection
+from accord.authority.rules.catalog import (
+    Liveness,
+    Projection,
+    SurfaceOffer,
+    SurfaceStatus,
+    default_action,
+    find_surface_status,
+    offer_liveness,
+    section_of,
+    selector_of,
+)
 from accord.authority.rules.classify import (
     declared_surfaces,
     is_optional,
@@ -33,16 +43,6 @@ from accord.authority.rules.records import (
     Offer,
     SessionHolder,
     SessionRecord,
-)
-from accord.authority.rules.status import (
-    Liveness,
-    SurfaceOffer,
-    SurfaceStatus,
-    default_action,
-    find_surface_status,
-    offer_liveness,
-    section_of,
-    selector_of,
 )
 from accord.contracts import Bindings, Grants, Resolution, SessionRole, grants
 from accord.contracts.surfaces import surfaces

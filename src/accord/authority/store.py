@@ -21,7 +21,7 @@ from sqlalchemy import (
     update,
 )
 
-from accord.authority.rules.catalog import ActiveDigest
+from accord.authority.rules.catalog import GRACE_SECONDS, ActiveDigest, Liveness
 from accord.authority.rules.records import (
     Classification,
     Compatibility,
@@ -37,7 +37,6 @@ from accord.authority.rules.records import (
     SessionHolder,
     SessionRecord,
 )
-from accord.authority.rules.status import GRACE_SECONDS, Liveness
 from accord.authority.tables import (
     accepted,
     activations,

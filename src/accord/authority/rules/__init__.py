@@ -1,6 +1,17 @@
 """The pure decisions of the authority: facts in, a verdict with its reasons out."""
 
-from accord.authority.rules.catalog import ActiveDigest, SubjectIndex, project_catalog
+from accord.authority.rules.catalog import (
+    GRACE_SECONDS,
+    HEARTBEAT_SECONDS,
+    LEASE_SECONDS,
+    ActiveDigest,
+    Liveness,
+    SubjectIndex,
+    mark_heard,
+    mark_lost,
+    offer_liveness,
+    project_catalog,
+)
 from accord.authority.rules.classify import ProposalFacts, classify_proposal, derive_needs
 from accord.authority.rules.connections import (
     AdmittedUser,
@@ -50,15 +61,6 @@ from accord.authority.rules.resources import (
     physical_name,
     plan_steps,
     platform_resources,
-)
-from accord.authority.rules.status import (
-    GRACE_SECONDS,
-    HEARTBEAT_SECONDS,
-    LEASE_SECONDS,
-    Liveness,
-    mark_heard,
-    mark_lost,
-    offer_liveness,
 )
 
 __all__ = [
