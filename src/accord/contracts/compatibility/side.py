@@ -11,8 +11,8 @@ from itertools import zip_longest
 from typing import Any, Final
 
 from accord.contracts.errors import ContractError
-from accord.contracts.manifest import JOB_DEFAULTS, validate
-from accord.contracts.manifest.projection import is_reference, projected, schema_references
+from accord.contracts.manifest import JOB_DEFAULTS, is_reference, schema_references, validate
+from accord.contracts.manifest.projection import projected
 from accord.contracts.surfaces import SECTIONS, surfaces
 from accord.kernel import canonical
 

@@ -7,8 +7,7 @@ from collections.abc import Mapping
 from typing import Any, Final
 
 from accord.contracts.authoring import ANSWERS
-from accord.contracts.manifest import digest, normalize
-from accord.contracts.manifest.projection import is_reference
+from accord.contracts.manifest import digest, is_reference, normalize
 
 RPC_PATH: Final = "/rpc"
 """Below it, RPCs are served by name."""

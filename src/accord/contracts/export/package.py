@@ -32,8 +32,7 @@ from accord.contracts.export.layout import (
 )
 from accord.contracts.export.types import render_types
 from accord.contracts.export.typescript import render_typescript
-from accord.contracts.manifest import digest, normalize
-from accord.contracts.manifest.projection import is_reference
+from accord.contracts.manifest import digest, is_reference, normalize
 from accord.contracts.surfaces import SECTIONS, wildcard
 from accord.kernel import canonical
 from accord.kernel.finding import Finding, pointer

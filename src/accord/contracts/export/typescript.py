@@ -16,8 +16,7 @@ from accord.contracts.export.layout import (
     signal_names,
 )
 from accord.contracts.export.types import additional, object_members
-from accord.contracts.manifest import digest, normalize, text_digest
-from accord.contracts.manifest.projection import is_reference
+from accord.contracts.manifest import digest, is_reference, normalize, text_digest
 from accord.contracts.schemas import conjuncts
 from accord.kernel import canonical
 

@@ -2,52 +2,17 @@
 
 One table of members serves both: normalising keeps `docs` and lists as they are, projecting drops
 `docs` and sorts set-like lists. Both require a well-formed manifest and share unchanged parts.
+The digest covers the projection.
 """
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator
 from typing import Any, Final
 
-from accord.contracts.schemas import Path
-
-_REFERRING: Final = {
-    "rpc": ("input", "output"),
-    "operations": ("input", "progress", "output"),
-    "events": ("event",),
-    "feeds": ("input", "event"),
-    "jobs": ("payload", "result"),
-    "state": ("schema",),
-}
-
-
-def is_reference(value: Any) -> bool:
-    """Whether an error's schema is a reference and not an inline schema."""
-    return isinstance(value, dict) and isinstance(value.get("schema"), str)
-
-
-def schema_references(manifest: Mapping[str, Any]) -> Iterator[tuple[Path, str]]:
-    """Every schema reference except in exports and errors: place and schema name."""
-    for path, reference in _references(manifest):
-        if "schema" in reference:
-            yield path, reference["schema"]
-
-
-def _references(manifest: Mapping[str, Any]) -> Iterator[tuple[Path, dict[str, Any]]]:
-    for section, parts in _REFERRING.items():
-        for name, item in manifest.get(section, {}).items():
-            for part in parts:
-                if part in item:
-                    yield (section, name, part), item[part]
-    for name, operation in manifest.get("operations", {}).items():
-        for signal, value in operation.get("signals", {}).items():
-            if "input" in value:
-                yield ("operations", name, "signals", signal, "input"), value["input"]
-    for name, store in manifest.get("state", {}).items():
-        for version, reference in store.get("acceptedVersions", {}).items():
-            yield ("state", name, "acceptedVersions", version), reference
-    for name, bucket in manifest.get("resources", {}).get("kv", {}).items():
-        if "schema" in bucket:
-            yield ("resources", "kv", name, "schema"), bucket["schema"]
-
+from accord.contracts.errors import ContractError
+from accord.contracts.manifest.rules import validate
+from accord.contracts.manifest.view import is_reference, read_view, schema_references
+from accord.kernel import canonical
+from accord.kernel.canonical import sha256
 
 Copy = Callable[[Any], Any]
 
@@ -301,3 +266,33 @@ def _reachable(projection: dict[str, Any], errors: dict[str, Any]) -> Iterator[s
         if error["type"] not in seen and is_reference(error.get("schema")):
             yield error["schema"]["schema"]
         seen.add(error["type"])
+
+
+def normalize(manifest: Any) -> dict[str, Any]:
+    """The manifest without unknown members, with consumer defaults; raises ContractError."""
+    return _shaped(normalized, manifest)
+
+
+def project(manifest: Any) -> dict[str, Any]:
+    """The parts that the digest covers (specification, section 6.1); raises ContractError."""
+    return _shaped(projected, manifest)
+
+
+def digest(manifest: Any) -> str:
+    """The digest that identifies a contract; raises ContractError with findings."""
+    findings = validate(manifest)
+    if findings:
+        raise ContractError.invalid("the manifest", findings)
+    return str(sha256(canonical.encode(projected(manifest))))
+
+
+def text_digest(manifest: Any) -> str:
+    """The digest of a manifest including display texts and docs; raises like `normalize`."""
+    return str(sha256(canonical.encode(normalize(manifest))))
+
+
+def _shaped(form: Callable[[Any], dict[str, Any]], manifest: Any) -> dict[str, Any]:
+    seen = read_view(manifest)
+    if seen.refusal is not None or seen.faults:
+        raise ContractError.invalid("the manifest", validate(manifest))
+    return form(manifest)

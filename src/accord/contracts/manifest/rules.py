@@ -12,11 +12,16 @@ from dataclasses import dataclass
 from typing import Any, Final
 
 from accord.contracts import schemas, surfaces
-from accord.contracts.manifest import projection
-from accord.contracts.manifest.projection import is_reference
-from accord.contracts.manifest.view import ManifestView, ShapeFault
+from accord.contracts.manifest.view import (
+    ManifestView,
+    ShapeFault,
+    is_reference,
+    read_view,
+    schema_references,
+)
 from accord.contracts.schemas import SCALAR, Path, Tracer
 from accord.kernel import canonical
+from accord.kernel.finding import Finding, pointer
 from accord.kernel.schema import SchemaError, compile_schema
 
 
@@ -283,12 +288,12 @@ def existing_schemas(view: ManifestView) -> Iterator[tuple[Path, str]]:
     for at, name in enumerate(view.section("exports").get("schemas", ())):
         if name not in known:
             yield ("exports", "schemas", str(at)), _no_schema(name)
-    for path, name in projection.schema_references(view.manifest):
+    for path, name in schema_references(view.manifest):
         if name not in known:
             yield (*path, "schema"), _no_schema(name)
     for key, error in view.section("errors").items():
         referred = error.get("schema")
-        if projection.is_reference(referred) and referred["schema"] not in known:
+        if is_reference(referred) and referred["schema"] not in known:
             yield ("errors", key, "schema", "schema"), _no_schema(referred["schema"])
 
 
@@ -480,3 +485,14 @@ RULES: Final = (
     _rule("job.key-pointer", job_key_pointers, "jobs"),
 )
 """Every rule."""
+
+
+def validate(manifest: Any) -> list[Finding]:
+    """Everything that is wrong with a manifest, in rule order; empty if it is valid."""
+    seen = read_view(manifest)
+    return [
+        Finding(rule.id, pointer(*path), message)
+        for rule in RULES
+        if rule.section is None or rule.section in seen.manifest
+        for path, message in rule.check(seen)
+    ]

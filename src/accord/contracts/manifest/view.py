@@ -1,4 +1,4 @@
-"""A manifest as the rules see it: only the well-formed parts.
+"""A manifest as the rules see it: only the well-formed parts; and its references to schemas.
 
 A value must be plain JSON and match `data/trellis.contract.v1.json`. If it does not match, it is
 checked entry by entry, so that one mistake does not hide another and rules never see a wrong type.
@@ -7,6 +7,7 @@ checked entry by entry, so that one mistake does not hide another and rules neve
 import functools
 import json
 import math
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from importlib import resources
 from typing import Any, Final
@@ -289,3 +290,43 @@ def read_view(manifest: Any) -> ManifestView:
         return ManifestView(refusal=explain_not_plain(manifest))
     sound, faults = dissect(decode_plain(manifest))
     return ManifestView(sound, text, tuple(faults), submitted=manifest)
+
+
+_REFERRING: Final = {
+    "rpc": ("input", "output"),
+    "operations": ("input", "progress", "output"),
+    "events": ("event",),
+    "feeds": ("input", "event"),
+    "jobs": ("payload", "result"),
+    "state": ("schema",),
+}
+
+
+def is_reference(value: Any) -> bool:
+    """Whether an error's schema is a reference and not an inline schema."""
+    return isinstance(value, dict) and isinstance(value.get("schema"), str)
+
+
+def schema_references(manifest: Mapping[str, Any]) -> Iterator[tuple[Path, str]]:
+    """Every schema reference except in exports and errors: place and schema name."""
+    for path, reference in _references(manifest):
+        if "schema" in reference:
+            yield path, reference["schema"]
+
+
+def _references(manifest: Mapping[str, Any]) -> Iterator[tuple[Path, dict[str, Any]]]:
+    for section, parts in _REFERRING.items():
+        for name, item in manifest.get(section, {}).items():
+            for part in parts:
+                if part in item:
+                    yield (section, name, part), item[part]
+    for name, operation in manifest.get("operations", {}).items():
+        for signal, value in operation.get("signals", {}).items():
+            if "input" in value:
+                yield ("operations", name, "signals", signal, "input"), value["input"]
+    for name, store in manifest.get("state", {}).items():
+        for version, reference in store.get("acceptedVersions", {}).items():
+            yield ("state", name, "acceptedVersions", version), reference
+    for name, bucket in manifest.get("resources", {}).get("kv", {}).items():
+        if "schema" in bucket:
+            yield ("resources", "kv", name, "schema"), bucket["schema"]

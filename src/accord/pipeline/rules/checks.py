@@ -15,7 +15,7 @@ from accord import __version__
 from accord.community.errors import CommunityError
 from accord.community.rules.event import MAX_EVENT_BYTES, Event, read_signed_event, verify_event
 from accord.contracts import ContractError, digest
-from accord.contracts.manifest.projection import schema_references
+from accord.contracts.manifest import schema_references
 from accord.kernel import canonical
 from accord.kernel.errors import AccordError
 from accord.kernel.schema import Schema, SchemaError, compile_schema
@@ -402,7 +402,7 @@ def read_shape(row: dict[str, Any]) -> Iterator[tuple[Any, ...]]:
 
 @lru_cache(maxsize=256)
 def _names(manifest: str) -> dict[tuple[str, ...], frozenset[str]]:
-    from accord.contracts.manifest.projection import schema_references
+    from accord.contracts.manifest import schema_references
 
     contract = canonical.decode(manifest)
     schemas = {name: declared_names(each) for name, each in contract.get("schemas", {}).items()}
