@@ -22,8 +22,8 @@ from accord.contracts.permissions import inbox_prefix
 from accord.contracts.session_proof import session_key
 from accord.fabric import Link, Terms
 from accord.fabric.jobs import JobContext, JobQueue, Worker, open_queue
+from accord.fabric.link import NatsClient as Wire
 from accord.fabric.link import SessionBindings
-from accord.fabric.nats_client import NatsClient as Wire
 from accord.kernel import canonical
 from accord.kernel.signing import SigningKey
 from accord.testing.servers import nats_server

@@ -27,7 +27,7 @@ from accord.contracts.authoring import Contract
 from accord.contracts.permissions import inbox_prefix
 from accord.contracts.session_proof import is_proved, prove, rpc_message, session_key
 from accord.fabric import Caller, Client, Link, Request, Server, Terms
-from accord.fabric.nats_client import NatsClient as Wire
+from accord.fabric.link import NatsClient as Wire
 from accord.kernel import canonical
 from accord.kernel.signing import SigningKey
 from accord.testing.servers import nats_server

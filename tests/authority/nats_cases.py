@@ -25,7 +25,7 @@ from accord.authority.service import Authority
 from accord.contracts import Bindings, Grants, SessionRole, digest, grants, resolve_uses, union
 from accord.contracts.permissions import ConsumerBinding, QueueBinding, inbox_prefix
 from accord.contracts.session_proof import connect_token, session_key
-from accord.fabric.nats_client import NatsClient
+from accord.fabric.link import NatsClient
 from accord.kernel.clock import SystemClock
 from accord.kernel.signing import SigningKey
 

@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 
 from tests.authority.nats_cases import until
 
-from accord.fabric.nats_client import NatsClient
+from accord.fabric.link import NatsClient
 
 _INFO = b'INFO {"server_id":"x","version":"2.15.0","proto":1,"max_payload":1000,"headers":true}\r\n'
 

@@ -27,7 +27,7 @@ from tests.authority.nats_cases import (
 )
 
 from accord.authority.nats import SystemKeys, connect, find_account_fault
-from accord.fabric.nats_client import subscribe_published
+from accord.fabric.link import subscribe_published
 from accord.kernel.signing import SigningKey
 
 MINE, WORK = "KV_acc_kv_carts", "JOBS_WORK"

@@ -8,8 +8,7 @@ from accord.contracts.authoring import Contract
 from accord.contracts.permissions import inbox_prefix
 from accord.contracts.session_proof import session_key
 from accord.fabric import Caller, Link, UnauthorizedError
-from accord.fabric.link import SessionBindings
-from accord.fabric.nats_client import NatsClient
+from accord.fabric.link import NatsClient, SessionBindings
 from accord.kernel.clock import Clock
 from accord.kernel.signing import SigningKey
 

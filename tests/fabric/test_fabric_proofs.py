@@ -21,7 +21,7 @@ from accord.fabric import (
     read_error,
     write_error,
 )
-from accord.fabric.callers import Callers
+from accord.fabric.requests import Callers
 from accord.fabric.rules import proofs
 from accord.kernel import canonical
 from accord.kernel.signing import SigningKey

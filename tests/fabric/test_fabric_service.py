@@ -22,7 +22,7 @@ from accord.fabric import (
     UnauthorizedError,
     UnavailableError,
 )
-from accord.fabric.callers import REVOKED_SUBJECT
+from accord.fabric.requests import REVOKED_SUBJECT
 from accord.fabric.service import HEARTBEAT_SUBJECT
 from accord.kernel import canonical
 from accord.kernel.signing import SigningKey

@@ -7,7 +7,7 @@ from nats.aio.msg import Msg
 from nats.errors import BadHeaderError
 from tests.fabric.fabric_network import connected
 
-from accord.fabric.nats_client import NatsClient, subscribe
+from accord.fabric.link import NatsClient, subscribe
 from accord.testing.servers import Server as Process
 from accord.testing.servers import nats_server
 

@@ -18,7 +18,7 @@ from accord.contracts.session_proof import session_key
 from accord.fabric import Link, Terms
 from accord.fabric.jobs import JobContext, Worker, open_queue
 from accord.fabric.kv import open_kv
-from accord.fabric.nats_client import NatsClient
+from accord.fabric.link import NatsClient
 from accord.fabric.objects import open_store
 from accord.fabric.operations import OperationContext, Operations, start
 from accord.fabric.transfer import Downloads, download, upload

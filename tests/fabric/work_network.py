@@ -13,9 +13,8 @@ from tests.fabric.fabric_network import Sessions, linked
 from accord.contracts.authoring import Contract
 from accord.contracts.session_proof import session_key
 from accord.fabric import Link
-from accord.fabric.callers import Callers
 from accord.fabric.link import SessionBindings
-from accord.fabric.requests import RequestDispatcher
+from accord.fabric.requests import Callers, RequestDispatcher
 from accord.kernel.signing import SigningKey
 
 ALL = ("work::run", "work::cancel", "work::control")

@@ -8,7 +8,7 @@ import pytest
 from nats.aio import client
 
 from accord.authority.nats import ListenAddress, connect, embedded_server
-from accord.fabric.nats_client import NatsClient
+from accord.fabric.link import NatsClient
 from accord.kernel.clock import SystemClock
 from accord.testing.servers import Server, nats_server
 

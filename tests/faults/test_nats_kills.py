@@ -17,7 +17,7 @@ from tests.fabric.fabric_station import Station, station
 from accord.contracts.authoring import Contract
 from accord.fabric import FabricError, Received, Service, Session
 from accord.fabric.jobs import JobContext
-from accord.fabric.nats_client import NatsClient
+from accord.fabric.link import NatsClient
 from accord.fabric.operations import OperationContext, Run
 from accord.fabric.state import StateMap
 

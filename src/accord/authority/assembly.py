@@ -35,8 +35,8 @@ from accord.authority.services.auth import (
 from accord.authority.services.core import CoreService, authority_inbox, caller_resolver
 from accord.authority.services.jobs import JobHistory, JobsService, JobsView, follow_jobs
 from accord.authority.services.state import StateService
-from accord.fabric.callers import Callers
 from accord.fabric.kv import Bucket
+from accord.fabric.requests import Callers
 from accord.fabric.server import Server
 from accord.kernel.clock import Clock
 from accord.kernel.identifiers import UlidSource

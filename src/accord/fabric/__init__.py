@@ -6,7 +6,6 @@ ends, requests are signed, and every error is a `FabricError`.
 """
 
 from accord.fabric.app import App
-from accord.fabric.callers import Caller
 from accord.fabric.connection import Authority
 from accord.fabric.events import Received
 from accord.fabric.jobs import GiveUpError, JobContext, JobQueue
@@ -14,7 +13,7 @@ from accord.fabric.kv import KeyValue
 from accord.fabric.link import Link
 from accord.fabric.objects import ObjectStore
 from accord.fabric.operations import OperationContext, Progress, Signals
-from accord.fabric.requests import Request
+from accord.fabric.requests import Caller, Request
 from accord.fabric.rules.errors import (
     BootstrapError,
     ConflictError,

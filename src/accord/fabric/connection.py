@@ -22,8 +22,7 @@ from nats.errors import Error as NatsError
 from accord.contracts import text_digest
 from accord.contracts.permissions import inbox_prefix
 from accord.contracts.session_proof import connect_message, connect_token, prove, session_key
-from accord.fabric.link import Link, SessionBindings
-from accord.fabric.nats_client import NatsClient
+from accord.fabric.link import Link, NatsClient, SessionBindings
 from accord.fabric.rules.errors import BootstrapError, FabricError, UnavailableError
 from accord.fabric.rules.terms import Terms
 from accord.kernel import canonical

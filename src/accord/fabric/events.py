@@ -16,8 +16,7 @@ from nats.aio.msg import Msg
 from nats.errors import Error as NatsError
 
 from accord.contracts.manifest import BACKOFF_MS
-from accord.fabric.link import TIMEOUT, Backlog, Link
-from accord.fabric.nats_client import is_jetstream_answer, subscribe
+from accord.fabric.link import TIMEOUT, Backlog, Link, is_jetstream_answer, subscribe
 from accord.fabric.rules.errors import DeadlineError, FabricError, UnavailableError, ValidationError
 from accord.fabric.rules.terms import (
     Event,

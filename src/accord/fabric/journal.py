@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any, Final, Literal, Protocol, Self, TypeVar
 
 import structlog
 
-from accord.fabric.callers import Caller, Callers
+from accord.fabric.requests import Caller, Callers
 from accord.fabric.rules.errors import FabricError
 from accord.fabric.rules.terms import Terms
 from accord.kernel import canonical, identifiers

@@ -20,10 +20,9 @@ from nats.errors import NoRespondersError
 
 from accord.contracts.authoring import Contract
 from accord.fabric.answers import Answers
-from accord.fabric.callers import Callers, Resolve
 from accord.fabric.journal import NO_PAYLOAD, CallJournal
 from accord.fabric.link import TIMEOUT, Link
-from accord.fabric.requests import HandleRequest, Request, RequestDispatcher
+from accord.fabric.requests import Callers, HandleRequest, Request, RequestDispatcher, Resolve
 from accord.fabric.rules.errors import DeadlineError, FabricError, UnavailableError, ValidationError
 from accord.fabric.rules.terms import (
     Feed,

@@ -25,14 +25,6 @@ from nats.errors import Error as NatsError
 from accord.contracts.authoring import ANSWERS, Contract
 from accord.contracts.session_proof import connect_message, prove, session_key
 from accord.fabric.answers import open_answers
-from accord.fabric.callers import (
-    AUTH,
-    RESOLVE,
-    Callers,
-    caller_resolver,
-    own_caller,
-    watch_revocations,
-)
 from accord.fabric.connection import Authority, Connection, ask_once
 from accord.fabric.events import ConsumerGroup, EventHandler, consume
 from accord.fabric.jobs import JobHandler, Worker, open_queue
@@ -47,7 +39,15 @@ from accord.fabric.journal import (
 from accord.fabric.link import Link
 from accord.fabric.operations import Operations
 from accord.fabric.operations.runner import CancelHandler, OperationHandler, SignalHandler
-from accord.fabric.requests import DRAIN_SECONDS
+from accord.fabric.requests import (
+    AUTH,
+    DRAIN_SECONDS,
+    RESOLVE,
+    Callers,
+    caller_resolver,
+    own_caller,
+    watch_revocations,
+)
 from accord.fabric.rules.errors import FabricError, NotFoundError, UnavailableError
 from accord.fabric.rules.terms import Event, Manifest, Terms, missing_surface
 from accord.fabric.server import ANSWER_SECONDS, FeedHandler, RpcHandler, Server, bind_handler

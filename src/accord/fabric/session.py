@@ -14,13 +14,13 @@ from typing_extensions import TypeVar
 
 from accord.contracts.authoring import Contract
 from accord.fabric import events, operations
-from accord.fabric.callers import own_caller
 from accord.fabric.events import Received
 from accord.fabric.jobs import JobQueue, open_queue
 from accord.fabric.journal import CallJournal
 from accord.fabric.kv import KeyValue, open_kv
 from accord.fabric.link import TIMEOUT, Link
 from accord.fabric.objects import ObjectStore, open_store
+from accord.fabric.requests import own_caller
 from accord.fabric.rules.models import RAW, Model
 from accord.fabric.rules.terms import Manifest, Migration, Terms, missing_surface
 from accord.fabric.server import call, open_feed

@@ -23,8 +23,7 @@ from nats.errors import Error as NatsError
 from nats.errors import TimeoutError as NatsTimeoutError
 
 from accord.contracts.permissions import session_prefix
-from accord.fabric.link import ERROR, STATUS, Link, raise_error
-from accord.fabric.nats_client import subscribe_published
+from accord.fabric.link import ERROR, STATUS, Link, raise_error, subscribe_published
 from accord.fabric.objects import CHUNK_BYTES, ObjectStore, open_store
 from accord.fabric.requests import Request
 from accord.fabric.rules import proofs

@@ -23,7 +23,6 @@ from accord.contracts.authoring import (
     SurfaceSettings,
     Transfer,
 )
-from accord.fabric.callers import Caller
 from accord.fabric.connection import Authority
 from accord.fabric.events import Received
 from accord.fabric.jobs import JobContext, JobQueue
@@ -31,7 +30,7 @@ from accord.fabric.journal import PayloadPolicy, keep_unless_secret
 from accord.fabric.kv import KeyValue
 from accord.fabric.objects import ObjectStore
 from accord.fabric.operations import OperationContext, Progress, Signals
-from accord.fabric.requests import Request
+from accord.fabric.requests import Caller, Request
 from accord.fabric.rules.errors import DeclaredError, FabricError
 from accord.fabric.rules.handlers import Dependency, Handler, read_handler
 from accord.fabric.rules.models import RAW, Model, model_of

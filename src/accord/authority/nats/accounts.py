@@ -23,7 +23,7 @@ from nats.errors import Error as NatsError
 from accord.authority.rules import jwt
 from accord.authority.rules.errors import AuthorityError, Code
 from accord.authority.rules.jwt import KeyType, NKey, XKey
-from accord.fabric.nats_client import NatsClient
+from accord.fabric.link import NatsClient
 from accord.kernel.files import sync_folder, write_private
 
 _log = structlog.stdlib.get_logger(__name__)

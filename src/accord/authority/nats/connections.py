@@ -40,7 +40,7 @@ from accord.authority.rules.connections import (
 )
 from accord.authority.rules.errors import AuthorityError, Code
 from accord.authority.service import Authority
-from accord.fabric.nats_client import is_jetstream_answer
+from accord.fabric.link import is_jetstream_answer
 from accord.kernel.clock import Clock
 from accord.kernel.errors import AccordError
 

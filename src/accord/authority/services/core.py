@@ -10,9 +10,8 @@ from accord.authority.contracts import CatalogReply, ContractGet, ContractReply,
 from accord.authority.rules.errors import AuthorityError, Code
 from accord.authority.rules.records import SessionRecord
 from accord.authority.service import Authority
-from accord.fabric.callers import Caller, Resolve
 from accord.fabric.link import Inbox
-from accord.fabric.requests import Request
+from accord.fabric.requests import Caller, Request, Resolve
 from accord.fabric.rules.errors import (
     ConflictError,
     FabricError,

@@ -27,9 +27,8 @@ from accord.authority.contracts import (
 from accord.authority.manifests import Manifests
 from accord.authority.rules.records import SessionHolder
 from accord.authority.services.core import bind_handlers
-from accord.fabric.callers import Caller
 from accord.fabric.kv import Bucket, BucketEntry
-from accord.fabric.requests import Request
+from accord.fabric.requests import Caller, Request
 from accord.fabric.rules.errors import ConflictError, NotFoundError, ValidationError
 from accord.fabric.server import Server
 from accord.kernel import canonical

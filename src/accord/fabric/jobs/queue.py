@@ -18,8 +18,7 @@ from typing_extensions import TypeVar
 
 from accord.fabric import streams
 from accord.fabric.kv import Bucket, BucketEntry, Lease, take_lease, take_over_lease
-from accord.fabric.link import Link
-from accord.fabric.nats_client import subscribe_published
+from accord.fabric.link import Link, subscribe_published
 from accord.fabric.rules.errors import (
     ConflictError,
     DeadlineError,

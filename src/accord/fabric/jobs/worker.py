@@ -17,8 +17,7 @@ from nats.errors import Error as NatsError
 
 from accord.fabric.jobs.queue import JobKeys, JobStreams
 from accord.fabric.kv import Lease
-from accord.fabric.link import Link
-from accord.fabric.nats_client import subscribe_published
+from accord.fabric.link import Link, subscribe_published
 from accord.fabric.rules.errors import FabricError, UnavailableError, ValidationError
 from accord.fabric.rules.jobs import Job, JobEvent, QueueTerms, read_job
 from accord.fabric.rules.terms import broken_payload, write_payload

@@ -17,8 +17,7 @@ from nats.aio.subscription import Subscription
 
 from accord.fabric import streams
 from accord.fabric.kv import Bucket, Lease, is_lease_held, take_lease
-from accord.fabric.link import Link
-from accord.fabric.nats_client import subscribe_published
+from accord.fabric.link import Link, subscribe_published
 from accord.fabric.rules.errors import ConflictError, FabricError, ValidationError
 from accord.fabric.rules.operations import (
     OperationRecord,
