@@ -4,9 +4,9 @@ from hypothesis import strategies as st
 
 from accord.contracts import Finding
 from accord.kernel import canonical, identifiers, schema, tokens
+from accord.kernel.canonical import pointer
 from accord.kernel.clock import SystemClock, TimestampError, format_time, parse_time
 from accord.kernel.errors import AccordError
-from accord.kernel.finding import pointer
 
 
 class StoppedClock:

@@ -5,7 +5,7 @@ from typing import Any, Final
 from pydantic import SecretStr
 
 from accord.authority.rules.errors import AuthorityError, Code
-from accord.kernel.finding import Finding
+from accord.kernel.errors import Finding
 from accord.web.remote import Remote, RemoteKind
 
 ADMIN_PATH: Final = "/admin/v1"

@@ -16,8 +16,7 @@ from pydantic.alias_generators import to_camel
 
 from accord.contracts.authoring import Contract
 from accord.fabric.rules.errors import ValidationError
-from accord.kernel.canonical import MAX_INTEGER
-from accord.kernel.finding import pointer
+from accord.kernel.canonical import MAX_INTEGER, pointer
 
 
 class Payload(BaseModel):

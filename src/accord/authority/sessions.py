@@ -46,7 +46,7 @@ from accord.authority.rules.records import (
 )
 from accord.contracts import Bindings, Grants, Resolution, SessionRole, grants
 from accord.contracts.surfaces import surfaces
-from accord.kernel.finding import Finding
+from accord.kernel.errors import Finding
 
 _MAX_DIGESTS: Final = 32
 """Of a lineage, how many known digests are looked at."""

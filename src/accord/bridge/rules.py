@@ -25,8 +25,7 @@ from accord.fabric.rules.errors import (
     UnavailableError,
     ValidationError,
 )
-from accord.kernel.errors import AccordError
-from accord.kernel.finding import Finding
+from accord.kernel.errors import AccordError, Finding
 
 COMMUNITY_ERROR: Final = "CommunityError"
 """The error that every RPC of the bridge declares."""

@@ -31,8 +31,9 @@ from accord.community.store import (
     in_total_order,
 )
 from accord.kernel import canonical
+from accord.kernel.canonical import pointer
 from accord.kernel.clock import parse_time
-from accord.kernel.finding import Finding, pointer
+from accord.kernel.errors import Finding
 from accord.kernel.identifiers import is_ulid
 
 MAX_ENTRIES: Final = 1000

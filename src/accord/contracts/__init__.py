@@ -20,7 +20,7 @@ from accord.contracts.export.asyncapi_document import asyncapi
 from accord.contracts.export.package import render_sdk, sdk
 from accord.contracts.manifest import digest, normalize, project, text_digest, validate
 from accord.contracts.permissions import Bindings, Grants, SessionRole, grants
-from accord.kernel.finding import Finding
+from accord.kernel.errors import Finding
 
 __all__ = [
     "Bindings",

@@ -27,7 +27,8 @@ from accord.contracts.surfaces import (
     overlap,
     surfaces,
 )
-from accord.kernel.finding import Finding, pointer
+from accord.kernel.canonical import pointer
+from accord.kernel.errors import Finding
 
 MAX_COLLISIONS: Final = 100
 """How many collisions are listed at most."""

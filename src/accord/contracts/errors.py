@@ -2,8 +2,7 @@
 
 from collections.abc import Sequence
 
-from accord.kernel.errors import AccordError
-from accord.kernel.finding import Finding
+from accord.kernel.errors import AccordError, Finding
 
 
 class ContractError(AccordError):

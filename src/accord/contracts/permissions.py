@@ -16,7 +16,8 @@ from accord.contracts.effective import Resolution, Use
 from accord.contracts.errors import ContractError
 from accord.contracts.manifest import digest
 from accord.contracts.surfaces import Section, Surface, control_subject, surfaces
-from accord.kernel.finding import Finding, pointer
+from accord.kernel.canonical import pointer
+from accord.kernel.errors import Finding
 
 _NAME: Final = re.compile(r"[A-Za-z0-9_-]{1,255}")
 

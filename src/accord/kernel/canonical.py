@@ -27,7 +27,6 @@ import ormsgpack
 from blake3 import blake3 as _blake3
 
 from accord.kernel.errors import AccordError
-from accord.kernel.finding import pointer
 
 MAX_DEPTH: Final = 128
 """How many arrays and objects may enclose a value."""
@@ -669,3 +668,8 @@ def _base64_refused() -> Base64Error:
     return Base64Error(
         "not base64url in its canonical form", mend="leave out padding and white space"
     )
+
+
+def pointer(*path: str | int) -> str:
+    """Write member names and indices as a JSON Pointer."""
+    return "".join(f"/{str(step).replace('~', '~0').replace('/', '~1')}" for step in path)

@@ -1,4 +1,9 @@
-"""The base class of every error that Accord raises on purpose."""
+"""The base class of every error that Accord raises on purpose, and findings.
+
+Findings are the reasons of decisions, shown alike in logs, journal, console, CLI and Spark.
+"""
+
+from dataclasses import dataclass
 
 
 class AccordError(Exception):
@@ -20,3 +25,15 @@ class AccordError(Exception):
         prefix = f"{self.where}: " if self.where else ""
         suffix = f"; {self.mend}" if self.mend else ""
         return f"{prefix}{self.what}{suffix}"
+
+
+@dataclass(frozen=True, slots=True)
+class Finding:
+    """One reason: the rule, the place and a sentence."""
+
+    rule: str  # the stable id of the rule
+    pointer: str  # a JSON Pointer (RFC 6901) into the document; empty for the whole of it
+    message: str
+
+    def __str__(self) -> str:
+        return f"{self.pointer or '(whole document)'}: {self.message} [{self.rule}]"

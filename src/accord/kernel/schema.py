@@ -13,8 +13,8 @@ from cachetools import LRUCache
 from jsonschema_rs import Draft201909Validator, RegexOptions, ValidationError
 
 from accord.kernel import canonical
-from accord.kernel.errors import AccordError
-from accord.kernel.finding import Finding, pointer
+from accord.kernel.canonical import pointer
+from accord.kernel.errors import AccordError, Finding
 
 MAX_FINDINGS: Final = 100
 """Findings per validation."""

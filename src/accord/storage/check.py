@@ -13,7 +13,8 @@ from typing import TypeAlias
 from sqlalchemy import Connection, Table, func, inspect, select
 from sqlalchemy.exc import DBAPIError
 
-from accord.kernel.finding import Finding, pointer
+from accord.kernel.canonical import pointer
+from accord.kernel.errors import Finding
 from accord.storage.errors import StoreError, explain, is_denied
 from accord.storage.journal import StreamRange, is_intact, is_sealed, key_of, stream_ranges
 from accord.storage.location import Role, Schema, StoreLocation, connect, locate

@@ -12,7 +12,7 @@ from tests.fakes.strategies import manifests
 from accord.contracts import Bindings, Grants, SessionRole, grants, resolve_uses, union, validate
 from accord.contracts.permissions import ConsumerBinding, QueueBinding
 from accord.contracts.surfaces import wildcard
-from accord.kernel.finding import pointer
+from accord.kernel.canonical import pointer
 
 KEY = "SESSION-KEY_0123456789"
 PREFIX = "SESSION-KEY_0123"

@@ -16,7 +16,8 @@ from typing import Any, Final, Literal, TypeAlias
 from accord.authority.rules.records import Offer
 from accord.contracts import EffectiveContract, collisions, union
 from accord.contracts.surfaces import SECTIONS, Section, Surface, effective_subjects
-from accord.kernel.finding import Finding, pointer
+from accord.kernel.canonical import pointer
+from accord.kernel.errors import Finding
 
 _WILDCARDS: Final = ("*", ">")
 

@@ -18,7 +18,8 @@ from accord.contracts.effective import HEALTH, Use
 from accord.contracts.manifest import JOB_DEFAULTS, KV_DEFAULTS, STORE_DEFAULTS
 from accord.contracts.permissions import USED
 from accord.contracts.surfaces import wildcard
-from accord.kernel.finding import Finding, pointer
+from accord.kernel.canonical import pointer
+from accord.kernel.errors import Finding
 
 ResourceKey: TypeAlias = tuple[str, str, str]
 """Kind (kv, store, consumer or job), contract id and alias."""

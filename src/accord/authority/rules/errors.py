@@ -4,8 +4,7 @@ from collections.abc import Sequence
 from enum import Enum
 from typing import Final
 
-from accord.kernel.errors import AccordError
-from accord.kernel.finding import Finding
+from accord.kernel.errors import AccordError, Finding
 
 
 class Code(Enum):

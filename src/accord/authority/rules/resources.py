@@ -16,7 +16,7 @@ from accord.authority.rules.records import Deployment
 from accord.contracts.manifest import BACKOFF_MS
 from accord.contracts.permissions import Bindings, ConsumerBinding, QueueBinding
 from accord.kernel import canonical
-from accord.kernel.finding import Finding
+from accord.kernel.errors import Finding
 
 _NAME_LENGTH: Final = 26  # 130 bits in base32
 

@@ -16,8 +16,8 @@ from typing import Any, Final, Self
 
 from accord.community.errors import Code, CommunityError, bad_request
 from accord.kernel import canonical, signing
+from accord.kernel.canonical import pointer
 from accord.kernel.clock import TimestampError, parse_time
-from accord.kernel.finding import pointer
 from accord.kernel.schema import Schema, compile_schema
 
 _PREFIX: Final = "ed25519:"

@@ -13,7 +13,7 @@ from typing import Any, Final
 from accord.community.errors import Code, CommunityError
 from accord.community.rules.capabilities import Version
 from accord.community.rules.formats import Level
-from accord.kernel.finding import Finding
+from accord.kernel.errors import Finding
 
 FRESH_SECONDS: Final = 60.0
 """How long an observation, and what a provider said of itself, counts."""

@@ -43,7 +43,7 @@ from accord.contracts.compatibility.review import (
 from accord.contracts.compatibility.rules import RULES
 from accord.contracts.compatibility.side import Side, read_side
 from accord.contracts.containment import ABSENT
-from accord.kernel.finding import pointer
+from accord.kernel.canonical import pointer
 
 __all__ = [
     "LEVELS",

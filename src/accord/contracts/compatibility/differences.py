@@ -11,7 +11,7 @@ from typing import Any, Final, Literal
 from accord.contracts import schemas
 from accord.contracts.schemas import conjuncts
 from accord.kernel import canonical
-from accord.kernel.finding import pointer
+from accord.kernel.canonical import pointer
 
 ANNOTATIONS: Final = frozenset(
     {"title", "description", "examples", "default", "$comment", "deprecated", "readOnly"}

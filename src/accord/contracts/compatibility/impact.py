@@ -6,7 +6,7 @@ from typing import Any, Final
 
 from accord.contracts.compatibility.comparison import CompatibilityReport, ContractChange
 from accord.contracts.surfaces import SECTIONS
-from accord.kernel.finding import pointer
+from accord.kernel.canonical import pointer
 
 _GRAVE: Final = ("breaking", "unproven", "migration")
 

@@ -16,7 +16,8 @@ from accord.contracts.compatibility.comparison import ContractChange, Level
 from accord.contracts.compatibility.rules import RULES
 from accord.contracts.errors import UnreadableError
 from accord.kernel import canonical
-from accord.kernel.finding import Finding, pointer
+from accord.kernel.canonical import pointer
+from accord.kernel.errors import Finding
 from accord.kernel.schema import compile_schema
 
 LEVELS: Final[tuple[Level, ...]] = ("wire", "source", "full")

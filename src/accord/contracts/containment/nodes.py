@@ -39,7 +39,7 @@ from accord.contracts.containment.formulas import (
     disjunction,
 )
 from accord.kernel import canonical
-from accord.kernel.finding import pointer
+from accord.kernel.canonical import pointer
 
 JsonType: TypeAlias = Literal["null", "boolean", "number", "string", "array", "object"]
 JSON_TYPES: Final[tuple[JsonType, ...]] = ("null", "boolean", "number", "string", "array", "object")

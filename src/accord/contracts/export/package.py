@@ -35,7 +35,8 @@ from accord.contracts.export.typescript import render_typescript
 from accord.contracts.manifest import digest, is_reference, normalize
 from accord.contracts.surfaces import SECTIONS, wildcard
 from accord.kernel import canonical
-from accord.kernel.finding import Finding, pointer
+from accord.kernel.canonical import pointer
+from accord.kernel.errors import Finding
 
 
 def runtime_api(contracts: Iterable[Mapping[str, Any]]) -> dict[str, dict[str, Any]]:

@@ -5,7 +5,7 @@ import re
 from collections.abc import Mapping
 from typing import Final, NamedTuple
 
-from accord.kernel.finding import pointer
+from accord.kernel.canonical import pointer
 
 _SPACE: Final = re.compile(r"[ \t\r\n]*")
 _STRING: Final = re.compile(r'"(?:[^"\\]|\\.)*"')

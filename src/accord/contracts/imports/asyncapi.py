@@ -8,7 +8,7 @@ from typing import Any, Final
 
 from accord.contracts.errors import ContractError
 from accord.contracts.imports.document import Draft, Imported, Source, docs_of, is_json, mappings
-from accord.kernel.finding import pointer
+from accord.kernel.canonical import pointer
 
 _PAYLOAD: Final = "$message.payload#"
 _LOST: Final = {

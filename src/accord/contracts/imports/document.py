@@ -10,7 +10,7 @@ from accord.contracts.errors import ContractError
 from accord.contracts.export.layout import UniqueNames, class_name
 from accord.contracts.manifest import validate
 from accord.contracts.schemas import steps
-from accord.kernel.finding import pointer
+from accord.kernel.canonical import pointer
 
 _MAX_PARTS: Final = 20_000
 _MAX_DEPTH: Final = 60

@@ -21,7 +21,8 @@ from accord.contracts.manifest.view import (
 )
 from accord.contracts.schemas import SCALAR, Path, Tracer
 from accord.kernel import canonical
-from accord.kernel.finding import Finding, pointer
+from accord.kernel.canonical import pointer
+from accord.kernel.errors import Finding
 from accord.kernel.schema import SchemaError, compile_schema
 
 

@@ -17,7 +17,7 @@ import orjson
 from accord.contracts.schemas import Path, steps
 from accord.kernel import canonical, schema
 from accord.kernel.canonical import DepthLimitedWriter
-from accord.kernel.finding import Finding
+from accord.kernel.errors import Finding
 
 _json_writer: Final = DepthLimitedWriter(
     functools.partial(

@@ -8,8 +8,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any, ClassVar, Final, Self, dataclass_transform, get_type_hints
 
 from accord.kernel import canonical
-from accord.kernel.errors import AccordError
-from accord.kernel.finding import Finding
+from accord.kernel.errors import AccordError, Finding
 
 _LONGEST: Final = 2000
 

@@ -13,7 +13,7 @@ from dataclasses import dataclass, field
 from enum import Enum
 from typing import Any, Final, Protocol, TypeAlias
 
-from accord.kernel.finding import Finding
+from accord.kernel.errors import Finding
 
 CHAT_TOKENS: Final = 1024
 COMPLETE_TOKENS: Final = 256
