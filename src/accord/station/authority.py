@@ -37,7 +37,8 @@ from accord.station import listener
 from accord.station.errors import StationError
 from accord.station.health import SecurityHeaders
 from accord.station.home import Home
-from accord.station.plane import PartReport, PlaneContext, PlaneEndpoint
+from accord.station.listener import PlaneEndpoint
+from accord.station.plane import PartReport, PlaneContext
 from accord.station.settings import Settings
 from accord.station.store import store_location
 from accord.storage import StoreError

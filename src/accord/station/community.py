@@ -63,7 +63,8 @@ from accord.station import answers, doctor, listener
 from accord.station.checks import CheckStatus, clock, clock_of_others
 from accord.station.errors import StationError
 from accord.station.home import Home, hold_home
-from accord.station.plane import HasMetrics, PartReport, PlaneContext, PlaneEndpoint
+from accord.station.listener import PlaneEndpoint
+from accord.station.plane import HasMetrics, PartReport, PlaneContext
 from accord.station.sections import StationSettings
 from accord.station.settings import Settings, home_option
 from accord.station.store import store_location

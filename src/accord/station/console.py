@@ -38,8 +38,9 @@ from accord.station.authority import AuthorityPlane
 from accord.station.community import CommunityPlane
 from accord.station.history import FigureHistory
 from accord.station.home import Home
+from accord.station.listener import PlaneEndpoint
 from accord.station.pipeline import landing_of
-from accord.station.plane import Plane, PlaneContext, PlaneEndpoint, PlaneReport
+from accord.station.plane import Plane, PlaneContext, PlaneReport
 from accord.station.relay import RelayPlane
 from accord.station.settings import FILE_NAME, Settings, home_option, sections, variable
 from accord.storage import open_store

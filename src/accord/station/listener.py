@@ -1,15 +1,16 @@
-"""The station's listening socket and the HTTP server on it, with its limits."""
+"""The station's listening socket, the HTTP server on it with its limits, endpoints of planes."""
 
 import asyncio
 import errno
 import socket
 from collections.abc import Iterator
 from contextlib import contextmanager
+from dataclasses import dataclass
 from pathlib import Path
 
 import h11
 import uvicorn
-from starlette.types import ASGIApp
+from starlette.types import ASGIApp, Receive, Scope, Send
 from uvicorn._types import ASGISendEvent
 from uvicorn.protocols.http.h11_impl import H11Protocol
 from uvicorn.protocols.websockets.websockets_sansio_impl import WebSocketsSansIOProtocol
@@ -220,3 +221,14 @@ class Listener(uvicorn.Server):
         """Start, and set the event."""
         await super().startup(sockets)
         self.serving.set()
+
+
+@dataclass(frozen=True, slots=True)
+class PlaneEndpoint:
+    """An ASGI application for a plane's routes; a plain method would be wrapped by Starlette."""
+
+    serve: ASGIApp
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Pass the request on unchanged."""
+        await self.serve(scope, receive, send)

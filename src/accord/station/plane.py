@@ -13,7 +13,6 @@ if TYPE_CHECKING:
 
     from prometheus_client.metrics_core import Metric
     from starlette.routing import BaseRoute
-    from starlette.types import ASGIApp, Receive, Scope, Send
 
 
 class PlaneState(Enum):
@@ -70,17 +69,6 @@ class Plane(Protocol):
         It is called again after a failure, so it must not keep state that a failure could corrupt.
         """
         ...
-
-
-@dataclass(frozen=True, slots=True)
-class PlaneEndpoint:
-    """An ASGI application for a plane's routes; a plain method would be wrapped by Starlette."""
-
-    serve: "ASGIApp"
-
-    async def __call__(self, scope: "Scope", receive: "Receive", send: "Send") -> None:
-        """Pass the request on unchanged."""
-        await self.serve(scope, receive, send)
 
 
 @runtime_checkable

@@ -41,8 +41,9 @@ from accord.station import listener
 from accord.station.errors import StationError
 from accord.station.health import SecurityHeaders
 from accord.station.home import Home
+from accord.station.listener import PlaneEndpoint
 from accord.station.logs import scrub
-from accord.station.plane import PartReport, PlaneContext, PlaneEndpoint
+from accord.station.plane import PartReport, PlaneContext
 from accord.station.relay_limits import ConnectorSettings
 from accord.station.sections import split_listen
 from accord.station.settings import Settings
