@@ -8,8 +8,7 @@ import pytest
 import typer
 from typer.testing import CliRunner
 
-from accord.cli.context import App, Cli, Output
-from accord.cli.output import commands
+from accord.cli.output import App, Cli, Output, commands
 
 app = App()
 

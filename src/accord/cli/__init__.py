@@ -21,7 +21,6 @@ from accord.cli import (
     community_bus,
     community_log,
     concierge,
-    context,
     contract,
     door_key,
     file,
@@ -54,7 +53,7 @@ pipeline.app.add_typer(
 )
 
 
-app = context.App(
+app = output.App(
     name="accord",
     cls=arguments.CommandGroup,
     no_args_is_help=True,

@@ -8,7 +8,7 @@ import typer
 
 from accord.cli import output
 from accord.cli.arguments import printable, read_contract
-from accord.cli.context import App, Cli
+from accord.cli.output import App, Cli
 from accord.cli.planes import By, Deployment, OfDeployment, ask_authority, format_seconds
 from accord.cli.station import Port, serve_plane
 

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from accord.cli import output
-from accord.cli.context import App, Cli, HomeCli
+from accord.cli.output import App, Cli, HomeCli
 
 if TYPE_CHECKING:
     from accord.station.versions import StoreRevisions

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from accord.cli.arguments import printable, read_contract
-from accord.cli.context import App
+from accord.cli.output import App
 from accord.cli.shell import ContractFile, ShellCli, fabric_errors, stop_event, wait_first
 
 if TYPE_CHECKING:

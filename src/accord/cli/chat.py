@@ -11,7 +11,6 @@ from typing import TYPE_CHECKING, Annotated, Any, Final
 import typer
 
 from accord.cli.arguments import printable
-from accord.cli.context import App
 from accord.cli.node import (
     CommunityCli,
     choose_node,
@@ -21,6 +20,7 @@ from accord.cli.node import (
     new_id,
     with_node,
 )
+from accord.cli.output import App
 
 if TYPE_CHECKING:
     from accord.cli.node import LocalNode

@@ -12,8 +12,8 @@ import typer
 
 from accord.cli import output
 from accord.cli.arguments import printable
-from accord.cli.context import App, JsonOutput
 from accord.cli.node import CommunityCli, choose_node, label, members_of, names_of, with_node
+from accord.cli.output import App, JsonOutput
 
 if TYPE_CHECKING:
     from accord.cli.node import LocalNode

@@ -14,9 +14,9 @@ import typer
 
 from accord.cli import output
 from accord.cli.arguments import STDIN, printable
-from accord.cli.context import App
 from accord.cli.gateway import CredentialsFile, Front, GatewayOptions, identities, show_health
 from accord.cli.node import CommunityCli, local_node, with_node
+from accord.cli.output import App
 
 if TYPE_CHECKING:
     from accord.cli.node import LocalNode

@@ -10,10 +10,10 @@ import typer
 
 from accord.cli import output
 from accord.cli.arguments import File, printable, read_bytes, read_contract, read_json
-from accord.cli.context import App, Output
 from accord.cli.contract_build import build
 from accord.cli.contract_compare import compare
 from accord.cli.contract_registry import list_versions, log, pull, push
+from accord.cli.output import App, Output
 
 if TYPE_CHECKING:
     from accord.contracts.containment import ContainmentVerdict

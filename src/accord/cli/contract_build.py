@@ -9,7 +9,7 @@ import typer
 
 from accord.cli import output
 from accord.cli.arguments import printable
-from accord.cli.context import Output
+from accord.cli.output import Output
 from accord.cli.targets import TargetName, import_target, manifest_of
 
 

@@ -19,7 +19,7 @@ from accord.cli.arguments import (
     read_contract,
     read_json_at,
 )
-from accord.cli.context import Cli
+from accord.cli.output import Cli
 from accord.cli.planes import HOME, ask_registry
 
 if TYPE_CHECKING:

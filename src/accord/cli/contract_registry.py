@@ -7,9 +7,8 @@ from typing import Annotated, Any
 import typer
 
 from accord.cli.arguments import File, printable, read_contract
-from accord.cli.context import Cli
 from accord.cli.contract_compare import PlainHttp, RegistryOption, TokenFile
-from accord.cli.output import RawJson
+from accord.cli.output import Cli, RawJson
 from accord.cli.planes import HOME, ask_registry, format_seconds
 
 ContractId = Annotated[str, typer.Argument(metavar="ID", help="The contract, such as graph@v1.")]

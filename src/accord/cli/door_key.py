@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from accord.cli.arguments import parse_duration
-from accord.cli.context import App, Cli
+from accord.cli.output import App, Cli
 from accord.kernel.clock import SystemClock, format_time
 
 if TYPE_CHECKING:

@@ -16,7 +16,6 @@ import typer
 
 from accord.cli import output
 from accord.cli.arguments import printable
-from accord.cli.context import App, Cli
 from accord.cli.node import (
     CommunityCli,
     choose_community,
@@ -26,6 +25,7 @@ from accord.cli.node import (
     names_of,
     with_node,
 )
+from accord.cli.output import App, Cli
 
 if TYPE_CHECKING:
     from accord.capabilities.file import Blobs

@@ -23,7 +23,7 @@ import typer
 
 from accord.cli import output
 from accord.cli.arguments import STDIN, printable, read_json
-from accord.cli.context import App, Cli, Output
+from accord.cli.output import App, Cli, Output
 
 if TYPE_CHECKING:
     from accord.relay.gateway import (

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from accord.cli.context import App, JsonOutput, Output
+from accord.cli.output import App, JsonOutput, Output
 
 if TYPE_CHECKING:
     from accord.kernel.signing import SigningKey

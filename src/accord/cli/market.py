@@ -6,8 +6,8 @@ import typer
 
 from accord.cli import arguments
 from accord.cli.arguments import printable
-from accord.cli.context import App
 from accord.cli.node import CommunityCli, label, members_of, names_of, new_id
+from accord.cli.output import App
 
 if TYPE_CHECKING:
     from collections.abc import Mapping

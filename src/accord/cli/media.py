@@ -9,8 +9,8 @@ from typing import TYPE_CHECKING, Annotated, Any, Final
 import typer
 
 from accord.cli.arguments import printable
-from accord.cli.context import App
 from accord.cli.node import CommunityCli, label
+from accord.cli.output import App
 
 if TYPE_CHECKING:
     from accord.community.client import Client

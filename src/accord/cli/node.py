@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Final, TypeVar
 import typer
 
 from accord.cli.arguments import printable
-from accord.cli.context import Cli
+from accord.cli.output import Cli
 
 if TYPE_CHECKING:
     import httpx

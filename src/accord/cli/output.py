@@ -1,12 +1,18 @@
-"""What every command prints: results on stdout, everything else on stderr, and the exit code.
+"""What commands share: their options, what they print, and the exit code.
 
-With `--json` stdout holds JSON and nothing else: the result, or `{"error": ...}`. Exit codes: 0
-fine, 1 it failed or the answer is no, 2 it cannot be told (usage, settings, facts that cannot be
-read), 3 a contract needs a migration, 70 a bug. A traceback is never shown: the details of an
-unexpected error go to a file.
+A command takes an `Output`, a `Cli` or a class derived from them as its first parameter. Its fields
+become options: they follow the positional parameters and precede the keyword-only ones, those of a
+derived class come before those of its base, and `--json` is the last of all.
+
+Results go to stdout, everything else to stderr. With `--json` stdout holds JSON and nothing else:
+the result, or `{"error": ...}`. Exit codes: 0 fine, 1 it failed or the answer is no, 2 it cannot be
+told (usage, settings, facts that cannot be read), 3 a contract needs a migration, 70 a bug. A
+traceback is never shown: the details of an unexpected error go to a file.
 """
 
+import dataclasses
 import functools
+import inspect
 import itertools
 import json
 import os
@@ -19,12 +25,16 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from enum import Enum
-from typing import Any, Final, NoReturn, ParamSpec
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any, Final, NoReturn, ParamSpec
 
 import typer
 
 from accord.kernel.clock import format_time
 from accord.kernel.errors import AccordError
+
+if TYPE_CHECKING:
+    from accord.station.settings import Settings
 
 FAILED = 1
 MISUSED = 2
@@ -323,3 +333,130 @@ def _flush() -> None:
         sys.stdout.flush()
     except BrokenPipeError:
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+
+
+Home = Annotated[
+    Path | None,
+    typer.Option("--home", help="The station's folder (default: $ACCORD_HOME, else ~/.accord)."),
+]
+Config = Annotated[
+    Path | None,
+    typer.Option("--config", help="The settings file (default: accord.toml in the home)."),
+]
+Json = Annotated[bool, typer.Option("--json", help="Print the result as JSON.")]
+JsonErrors = Annotated[
+    bool, typer.Option("--json", help="Print errors as JSON, too; the result is JSON anyway.")
+]
+
+
+@dataclass(frozen=True)
+class Output:
+    """Where a command's result goes: text for a person, or JSON for a program."""
+
+    as_json: Json = False
+
+    def emit(self, result: object, text: Text = ()) -> None:
+        """Print the result: `text`, or with --json `result`."""
+        if self.as_json:
+            show_json(result)
+        else:
+            show_text(text)
+
+    def note(self, line: str) -> None:
+        """Tell a person something beside the result; a program is not told."""
+        if not self.as_json:
+            say(line)
+
+
+@dataclass(frozen=True)
+class JsonOutput(Output):
+    """The context of a command whose result is JSON anyway."""
+
+    as_json: JsonErrors = False
+
+    def emit(self, result: object, text: Text = ()) -> None:
+        """Print the result."""
+        del text
+        show_json(result)
+
+
+@dataclass(frozen=True)
+class HomeCli(Output):
+    """The context of a command that makes a home, whose settings are not there yet."""
+
+    home: Home = None
+
+
+@dataclass(frozen=True)
+class Cli(HomeCli):
+    """The context of a command that works on a home."""
+
+    home: Home = None
+    config: Config = None
+
+    def settings(self) -> "Settings":
+        """Read the settings; raises `SettingsError`."""
+        from accord.station.settings import load
+
+        return load(self.home, self.config)
+
+    def station_settings(self) -> "Settings":
+        """Read the settings of a home in which a station has run; raises `StationError`."""
+        from accord.station.errors import StationError
+        from accord.station.home import Home
+
+        settings = self.settings()
+        if not Home(settings.home).device_key.exists():
+            raise StationError(
+                "there is no station here yet",
+                where=str(settings.home),
+                mend="start it once with `accord up` or `accord relay serve`, "
+                "or name it with --home",
+            )
+        return settings
+
+
+class App(typer.Typer):
+    """A group of commands; those that take an `Output` get its options."""
+
+    def command(self, name: str | None = None, **options: Any) -> Callable[[Any], Any]:
+        """Register a command, which stays callable as it was written."""
+        register = super().command(name, **options)
+
+        def add(function: Callable[..., None]) -> Callable[..., None]:
+            register(with_options(function))
+            return function
+
+        return add
+
+
+def with_options(function: Callable[..., None]) -> Callable[..., None]:
+    """A command as Typer sees it: the fields of its `Output` are parameters of its own."""
+    parameters = list(inspect.signature(function).parameters.values())
+    if not parameters or not isinstance(kind := parameters[0].annotation, type):
+        return function
+    if not issubclass(kind, Output):
+        return function
+    fields = {each.name: each for each in dataclasses.fields(kind)}
+    bases = [vars(base).get("__annotations__", ()) for base in kind.__mro__]
+    names = sorted(dict.fromkeys(itertools.chain(*bases)), key=lambda name: name == "as_json")
+    shared = [
+        inspect.Parameter(
+            name, inspect.Parameter.KEYWORD_ONLY, default=each.default, annotation=each.type
+        )
+        for name in names
+        for each in (fields[name],)
+    ]
+    own = [each.replace(kind=inspect.Parameter.KEYWORD_ONLY) for each in parameters[1:]]
+    first = sum(each.kind is not inspect.Parameter.KEYWORD_ONLY for each in parameters[1:])
+    everything = [*own[:first], *shared[:-1], *own[first:], shared[-1]]
+
+    def command(**given: Any) -> None:
+        context = kind(**{name: given.pop(name) for name in names})
+        function(context, **given)
+
+    command.__name__ = function.__name__
+    command.__doc__ = function.__doc__
+    command.__annotations__ = {each.name: each.annotation for each in everything}
+    command.__signature__ = inspect.Signature(everything)  # type: ignore[attr-defined]
+    return command

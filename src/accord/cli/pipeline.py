@@ -21,7 +21,7 @@ import typer
 
 from accord.cli import arguments, output
 from accord.cli.arguments import printable
-from accord.cli.context import App, Cli, Output
+from accord.cli.output import App, Cli, Output
 
 if TYPE_CHECKING:
     from accord.pipeline.corpus.builder import BuildOutcome

@@ -10,7 +10,7 @@ import typer
 
 from accord.cli import output
 from accord.cli.arguments import printable
-from accord.cli.context import App
+from accord.cli.output import App
 from accord.cli.pipeline import Folder, LandingPlace, PipelineCli, locate
 
 if TYPE_CHECKING:

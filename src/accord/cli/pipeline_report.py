@@ -15,8 +15,8 @@ import typer
 
 from accord.cli import output
 from accord.cli.arguments import File, printable, read_json
-from accord.cli.context import App, Cli
 from accord.cli.node import CommunityCli, choose_community, with_node
+from accord.cli.output import App, Cli
 from accord.cli.pipeline import PATIENCE, Folder, SparkCli, app, layout_of
 
 if TYPE_CHECKING:

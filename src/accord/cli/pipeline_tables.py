@@ -8,7 +8,7 @@ from typing import Annotated, Any
 import typer
 
 from accord.cli import output
-from accord.cli.context import App
+from accord.cli.output import App
 from accord.cli.pipeline import PipelineCli
 
 app = App()

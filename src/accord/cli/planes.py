@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Final, TypeVar
 import typer
 
 from accord.cli.arguments import STDIN, printable
-from accord.cli.context import Cli
+from accord.cli.output import Cli
 
 if TYPE_CHECKING:
     from pydantic import SecretStr

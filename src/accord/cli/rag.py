@@ -14,8 +14,8 @@ import typer
 
 from accord.cli import arguments, output
 from accord.cli.arguments import printable
-from accord.cli.context import App
 from accord.cli.node import CommunityCli, choose_community, with_node
+from accord.cli.output import App
 
 if TYPE_CHECKING:
     from accord.capabilities.rag.corpora import Announcer

@@ -9,7 +9,7 @@ import typer
 
 from accord.cli import gateway, output, relay_agents, relay_deliveries
 from accord.cli.arguments import printable
-from accord.cli.context import App, Cli
+from accord.cli.output import App, Cli
 from accord.cli.planes import (
     RemoteOptions,
     format_millis,

@@ -10,7 +10,7 @@ from typing import Annotated, Any
 import typer
 
 from accord.cli.arguments import parse_duration, printable
-from accord.cli.context import App, Cli
+from accord.cli.output import App, Cli
 from accord.cli.planes import Instance, Tenant, ask_relay, format_millis
 
 app = App()

@@ -6,7 +6,7 @@ from typing import Annotated, Any
 import typer
 
 from accord.cli.arguments import printable
-from accord.cli.context import App, Cli
+from accord.cli.output import App, Cli
 from accord.cli.planes import Instance, ask_relay, format_millis
 
 app = App()

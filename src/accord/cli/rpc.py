@@ -9,7 +9,7 @@ import typer
 
 from accord.cli import output
 from accord.cli.arguments import STDIN, printable, read_contract
-from accord.cli.context import App, Cli
+from accord.cli.output import App, Cli
 from accord.cli.planes import ask_authority
 from accord.cli.shell import (
     EVERY_CONTRACT,

@@ -10,7 +10,7 @@ import typer
 
 from accord.cli import output
 from accord.cli.arguments import printable
-from accord.cli.context import App, Cli
+from accord.cli.output import App, Cli
 from accord.cli.service_dev import dev, new
 from accord.cli.shell import (
     AuthorityUrl,

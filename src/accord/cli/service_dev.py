@@ -21,8 +21,8 @@ import typer
 
 from accord.cli import output
 from accord.cli.arguments import printable
-from accord.cli.context import Cli
 from accord.cli.contract_build import contract_file
+from accord.cli.output import Cli
 from accord.cli.planes import ask_authority
 from accord.cli.shell import (
     EVERY_CONTRACT,

@@ -15,7 +15,7 @@ import typer
 
 from accord.cli import output
 from accord.cli.arguments import printable, read_contract
-from accord.cli.context import Cli, Output
+from accord.cli.output import Cli, Output
 
 if TYPE_CHECKING:
     from accord.fabric import BootstrapError, FabricError, Session

@@ -17,7 +17,7 @@ import typer
 
 from accord.cli import output
 from accord.cli.arguments import printable
-from accord.cli.context import App, Cli
+from accord.cli.output import App, Cli
 from accord.cli.top import status_display
 
 if TYPE_CHECKING:

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Final
 import typer
 
 from accord.cli import output
-from accord.cli.context import Cli
+from accord.cli.output import Cli
 from accord.telemetry.figures import Figure, Reading, figures, format_figure, read_samples
 
 if TYPE_CHECKING:

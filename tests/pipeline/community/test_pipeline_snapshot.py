@@ -14,8 +14,8 @@ from tests.pipeline.community.conftest import STAGES, Build
 from typer.testing import CliRunner
 
 from accord.cli import app as accord
-from accord.cli.context import Cli
 from accord.cli.node import LocalNode, with_node
+from accord.cli.output import Cli
 from accord.community import retention
 from accord.community.errors import Code, CommunityError
 from accord.community.log import EventLog, open_log
