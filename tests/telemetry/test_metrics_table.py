@@ -7,7 +7,8 @@ import pytest
 from docs.making.metrics import reference_page
 from prometheus_client.metrics_core import Metric
 
-from accord.telemetry.metrics import METRICS, Durations, MetricKind, family, histogram
+from accord.kernel.clock import Durations
+from accord.telemetry.metrics import METRICS, MetricKind, family, histogram
 
 ROOT = Path(__file__).parents[2]
 BASE_UNITS = ("seconds", "bytes", "seconds since 1970")

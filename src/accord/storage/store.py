@@ -24,12 +24,12 @@ from typing import Any, TypeAlias, TypeVar, cast
 from sqlalchemy import Connection, Engine
 from sqlalchemy.exc import DBAPIError, IntegrityError
 
+from accord.kernel.clock import Durations
 from accord.storage import journal
 from accord.storage.errors import StoreError, StoreHeldError, explain, is_conflict, is_lost
 from accord.storage.journal import JournalRecord
 from accord.storage.location import Role, Schema, StoreLocation, connect, in_transaction, locate
 from accord.storage.revisions import migrate
-from accord.telemetry.metrics import Durations
 
 # Runs the items of several callers and gives one result for each, in order.
 Work: TypeAlias = Callable[[Connection, Sequence[Any]], Sequence[Any]]

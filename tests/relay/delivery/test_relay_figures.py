@@ -13,10 +13,9 @@ from tests.fakes.platform import MemoryChat, MemoryPlatform
 from tests.fakes.sockets import MemorySocket
 
 from accord.kernel import tokens
-from accord.kernel.clock import SystemClock
+from accord.kernel.clock import BORDERS, Durations, SystemClock
 from accord.relay.connector import RELAY, Connector, Keyring, collect_metrics, open_connector
 from accord.storage import open_store
-from accord.telemetry.metrics import BORDERS, Durations
 
 CLOCK = SystemClock()
 

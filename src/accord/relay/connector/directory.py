@@ -17,7 +17,7 @@ from sqlalchemy import Connection, bindparam, delete, insert, select, update
 from sqlalchemy.exc import IntegrityError
 
 from accord.kernel import canonical
-from accord.kernel.clock import Clock
+from accord.kernel.clock import Clock, Durations
 from accord.kernel.identifiers import UlidSource
 from accord.relay.connector import gate_facts, links, registry, vault
 from accord.relay.connector.authentication import Authentication, ManagedTokens
@@ -52,7 +52,6 @@ from accord.relay.rules.links import BURNED, LinkCommand, find_link_codes, read_
 from accord.relay.rules.members import is_name
 from accord.relay.rules.messages import GENERIC_PLATFORM, InboundEvent, InboundKind, SessionRules
 from accord.storage import JournalRecord, StoreError
-from accord.telemetry.metrics import Durations
 from accord.web.incoming import RateLimiter
 from accord.web.outgoing import Resolver, resolve
 
