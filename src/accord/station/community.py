@@ -69,7 +69,7 @@ from accord.station.sections import StationSettings
 from accord.station.settings import Settings, home_option
 from accord.station.store import store_location
 from accord.storage import StoreDamagedError, StoreError, check, open_store
-from accord.storage.location import locate
+from accord.storage.store import locate
 from accord.web.incoming import is_loopback
 
 _LATE_INVITE = (

@@ -20,7 +20,7 @@ from accord.station.home import Home
 from accord.station.settings import Settings, sections
 from accord.storage import JournalRecord, Schema, exists, journal
 from accord.storage.errors import explain
-from accord.storage.location import Role, connect, locate
+from accord.storage.store import Role, connect, locate
 
 STATION: Final = Schema("station", MetaData(), Path(__file__).parent / "migrations")
 

@@ -29,8 +29,8 @@ from accord.station.settings import Settings
 from accord.station.store import SERVICE, STATION, store_location
 from accord.storage import RevisionStep, Schema, StoreDamagedError, StoreError
 from accord.storage.errors import damaged, explain
-from accord.storage.location import Role, StoreLocation, connect, locate
 from accord.storage.revisions import empty_file, state_of
+from accord.storage.store import Role, StoreLocation, connect, locate
 
 # Both parts of the connector have their tables in RELAY.
 SCHEMAS: Final = (STATION, COMMUNITY, BUS, RAG, RELAY, WEBCHAT, AUTHORITY, CONSOLE)

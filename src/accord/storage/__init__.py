@@ -17,9 +17,14 @@ from accord.storage.journal import (
     sealed,
     verify,
 )
-from accord.storage.location import Schema
-from accord.storage.revisions import RevisionStep, newer_revisions, pending_revisions, roll_back
-from accord.storage.store import Store, StoreMetrics, open_store, store_metrics
+from accord.storage.revisions import (
+    RevisionStep,
+    newer_revisions,
+    open_store,
+    pending_revisions,
+    roll_back,
+)
+from accord.storage.store import Schema, Store, StoreMetrics, store_metrics
 
 __all__ = [
     "BulkInsert",

@@ -18,7 +18,8 @@ from sqlalchemy.exc import DBAPIError
 from accord.kernel.files import sync_folder
 from accord.storage.check import ROWS_AT_ONCE, Progress, check_location, exists, no_progress
 from accord.storage.errors import StoreError, explain
-from accord.storage.location import (
+from accord.storage.revisions import MigrationState, migrate, state_of
+from accord.storage.store import (
     Role,
     Schema,
     StoreLocation,
@@ -28,7 +29,6 @@ from accord.storage.location import (
     scratch,
     set_journal_mode,
 )
-from accord.storage.revisions import MigrationState, migrate, state_of
 
 _PAGES_AT_ONCE = 1000
 

@@ -17,8 +17,8 @@ from accord.kernel.canonical import pointer
 from accord.kernel.errors import Finding
 from accord.storage.errors import StoreError, explain, is_denied
 from accord.storage.journal import StreamRange, is_intact, is_sealed, key_of, stream_ranges
-from accord.storage.location import Role, Schema, StoreLocation, connect, locate
 from accord.storage.revisions import MigrationState, state_of
+from accord.storage.store import Role, Schema, StoreLocation, connect, locate
 
 # Called with what is being done, how much of it is done, and how much there is.
 Progress: TypeAlias = Callable[[str, int, int], None]

@@ -1,17 +1,18 @@
-"""Schema revisions of a store: run pending ones, compare with this code, roll back.
+"""Schema revisions of a store: run pending ones and open it, compare with this code, roll back.
 
 All pending revisions run in one transaction, so a killed migration changes nothing. Stores written
 by a newer version, and databases that are no store, are refused. A revision names in `since` the
 version that introduced it.
 """
 
+import asyncio
 import enum
 import os
 import re
 import sqlite3
 import threading
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager, suppress
+from collections.abc import AsyncIterator, Callable, Iterator, Sequence
+from contextlib import asynccontextmanager, contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
@@ -27,10 +28,11 @@ from sqlalchemy.schema import CreateSchema
 
 from accord.kernel.files import sync_folder
 from accord.storage.errors import StoreDamagedError, StoreError, explain
-from accord.storage.location import (
+from accord.storage.store import (
     DraftLocation,
     Role,
     Schema,
+    Store,
     StoreLocation,
     connect,
     locate,
@@ -286,3 +288,19 @@ def _numbers(version: str) -> tuple[int, ...]:
 
 def _step(script: Script) -> RevisionStep:
     return RevisionStep(script.revision, script.doc)
+
+
+@asynccontextmanager
+async def open_store(where: str | os.PathLike[str], schema: Schema) -> AsyncIterator[Store]:
+    """Migrate and open the store of a plane in a folder or at a `postgresql://` URL.
+
+    Raises:
+        StoreError: The store cannot be opened; nothing has changed.
+    """
+    place = locate(where, schema)
+    await asyncio.to_thread(migrate, place, schema)
+    store = Store(place)
+    try:
+        yield store
+    finally:
+        await asyncio.shield(store.close())
