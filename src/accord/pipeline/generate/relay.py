@@ -43,7 +43,7 @@ from accord.relay.rules.gate import (
     VisibilityKey,
     decide,
 )
-from accord.relay.rules.links import LinkCommand
+from accord.relay.rules.messages import LinkCommand
 
 PLATFORMS: Final = ("discord", "telegram", "matrix")
 """Each has one tenant."""

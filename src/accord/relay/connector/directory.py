@@ -48,9 +48,17 @@ from accord.relay.connector.vault import Keyring, StoreSecret, Vault
 from accord.relay.connector.wake import Waker
 from accord.relay.errors import Code, RelayError
 from accord.relay.rules.gate import Facts, GateEvent
-from accord.relay.rules.links import BURNED, LinkCommand, find_link_codes, read_link_request
+from accord.relay.rules.links import BURNED
 from accord.relay.rules.members import is_name
-from accord.relay.rules.messages import GENERIC_PLATFORM, InboundEvent, InboundKind, SessionRules
+from accord.relay.rules.messages import (
+    GENERIC_PLATFORM,
+    InboundEvent,
+    InboundKind,
+    LinkCommand,
+    SessionRules,
+    find_link_codes,
+    read_link_request,
+)
 from accord.storage import JournalRecord, StoreError
 from accord.web.incoming import RateLimiter
 from accord.web.outgoing import Resolver, resolve

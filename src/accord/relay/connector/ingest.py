@@ -46,13 +46,14 @@ from accord.relay.rules.decision_records import (
 )
 from accord.relay.rules.frames import Send
 from accord.relay.rules.gate import Decision, Facts, GateEvent, GateOutcome, PlatformAccount, decide
-from accord.relay.rules.links import LinkCommand, read_link_request
 from accord.relay.rules.messages import (
     InboundEvent,
     InboundKind,
+    LinkCommand,
     SessionRules,
     interaction_sources,
     lookup_keys,
+    read_link_request,
 )
 from accord.relay.rules.verdicts import GATE_RULES, NO_CANDIDATE, GateVerdict, Layer
 from accord.storage import JournalRecord, verify

@@ -15,7 +15,8 @@ from accord.relay.connector.settings import ControlSettings
 from accord.relay.connector.store import ControlChange, is_user
 from accord.relay.connector.tables import bindings, link_codes, link_pending, link_talks
 from accord.relay.connector.vault import Keyring
-from accord.relay.rules.links import LinkEffect, LinkFacts, LinkRequest, decide_link
+from accord.relay.rules.links import LinkEffect, LinkFacts, decide_link
+from accord.relay.rules.messages import LinkRequest
 
 
 @dataclass(frozen=True, slots=True)

@@ -25,8 +25,8 @@ from accord.relay.connector.registry import (
 from accord.relay.connector.store import ControlChange, Principal
 from accord.relay.errors import Code, RelayError
 from accord.relay.rules.gate import OpenKey, PrincipalPolicy, RelevancePolicy
-from accord.relay.rules.links import LINK_CODE_BITS, write_link_code
 from accord.relay.rules.members import require_names
+from accord.relay.rules.messages import LINK_CODE_BITS, write_link_code
 from accord.web.outgoing import url_allowed
 
 T = TypeVar("T")

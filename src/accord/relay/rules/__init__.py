@@ -97,32 +97,27 @@ from accord.relay.rules.gate import (
     find_open,
     project_policy,
 )
-from accord.relay.rules.links import (
-    LINK_CODE_BITS,
-    MOST_LINKS,
-    LinkCommand,
-    LinkEffect,
-    LinkFacts,
-    decide_link,
-    find_link_codes,
-    read_link_request,
-    write_link_code,
-)
+from accord.relay.rules.links import MOST_LINKS, LinkEffect, LinkFacts, decide_link
 from accord.relay.rules.messages import (
     GENERIC_PLATFORM,
     KNOWN_TO_EXISTING_GATEWAYS,
+    LINK_CODE_BITS,
     Dialect,
+    LinkCommand,
     MessageEvent,
     MessageType,
     PassthroughForward,
     SessionRules,
     SessionSource,
+    find_link_codes,
     interaction_event,
     interaction_sources,
     is_stop,
     lookup_keys,
+    read_link_request,
     session_key,
     stop_message,
+    write_link_code,
 )
 from accord.relay.rules.shards import (
     Shard,

@@ -31,7 +31,7 @@ from accord.relay.rules.gate import (
     Visibility,
     VisibilityKey,
 )
-from accord.relay.rules.links import LinkCommand
+from accord.relay.rules.messages import LinkCommand
 from accord.relay.rules.verdicts import GATE_RULES, GateVerdict, Layer
 
 K = TypeVar("K", bound=tuple[Any, ...])

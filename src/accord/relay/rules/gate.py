@@ -18,8 +18,7 @@ from typing import Any, Final, NamedTuple, Self
 
 from accord.relay.rules import members, verdicts
 from accord.relay.rules.connection import backoff
-from accord.relay.rules.links import LinkCommand
-from accord.relay.rules.messages import GENERIC_PLATFORM, SessionSource
+from accord.relay.rules.messages import GENERIC_PLATFORM, LinkCommand, SessionSource
 from accord.relay.rules.verdicts import NOT_REACHED, GateVerdict, Layer, failed
 
 _TRUE: Final = frozenset({"true", "yes", "on", "1"})

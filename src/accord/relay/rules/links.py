@@ -1,111 +1,13 @@
-"""What people tell the bot in direct messages: link an account, choose an agent, end a link.
+"""What follows when people tell the bot to link an account, choose an agent or end a link.
 
-`read_link_request` recognises a message, `decide_link` decides what follows. Codes are compared by
-the connector, in constant time.
+`messages.read_link_request` recognises such a message.
 """
 
-import re
 from dataclasses import dataclass
 from enum import Enum
 from typing import Final
 
-LINK_CODE_BITS: Final = 50
-"""The random bits of a code; the specification demands at least 40."""
-
-_ALPHABET: Final = "0123456789ABCDEFGHJKMNPQRSTVWXYZ"
-_READABLE: Final = str.maketrans("OIL", "011", "-")
-_CODE: Final = r"[0-9A-Za-z]{5}-?[0-9A-Za-z]{5}"
-_WHOLE_CODE: Final = re.compile(_CODE, re.ASCII)
-_ANY_CODE: Final = re.compile(rf"(?<![0-9A-Za-z-]){_CODE}(?![0-9A-Za-z-])", re.ASCII)
-_COMMAND: Final = re.compile(
-    r"\s*/(link|unlink|agents|default|help)(?:@\w{1,64})?(?!\S)", re.ASCII | re.IGNORECASE
-)
-_YES: Final = frozenset({"yes", "y", "/yes", "confirm", "/confirm"})
-_NO: Final = frozenset({"no", "n", "/no", "cancel", "/cancel"})
-_MAX_CODES: Final = 8
-_LONGEST_ANSWER: Final = 40
-# As long as the name of an instance may be.
-_LONGEST_NAME: Final = 512
-
-
-class LinkCommand(Enum):
-    """The commands that are between a person and the bot."""
-
-    LINK = "link"
-    UNLINK = "unlink"
-    CONFIRM = "confirm"
-    DECLINE = "decline"
-    BURN = "burn"
-    """A code was shown in a group and is cancelled."""
-    AGENTS = "agents"
-    DEFAULT = "default"
-    HELP = "help"
-
-
-@dataclass(frozen=True, slots=True)
-class LinkRequest:
-    """A message to the bot; `code` in its canonical spelling, None without a valid one.
-
-    `agent` is the name or the number of an agent, as the person wrote it.
-    """
-
-    command: LinkCommand
-    code: str | None = None
-    agent: str | None = None
-
-    def __repr__(self) -> str:
-        return f"LinkRequest({self.command.value})"  # a code is a secret
-
-
-def read_link_request(text: str, *, is_dm: bool, awaiting: bool) -> LinkRequest | None:
-    """Read a message to the bot; `awaiting` when its author was asked to confirm a link.
-
-    Only `/help` alone is the bot's; with more words it is an agent's.
-    """
-    if is_dm and awaiting and len(text) <= _LONGEST_ANSWER:
-        answer = text.strip().lower()
-        if answer in _YES:
-            return LinkRequest(LinkCommand.CONFIRM)
-        if answer in _NO:
-            return LinkRequest(LinkCommand.DECLINE)
-    command = _COMMAND.match(text)
-    if command is None:
-        return None
-    code = _spelled(text[command.end() : command.end() + _LONGEST_ANSWER])
-    asked = LinkCommand(command[1].lower())
-    if not is_dm:
-        is_about_codes = asked in (LinkCommand.LINK, LinkCommand.UNLINK)
-        return LinkRequest(LinkCommand.BURN, code) if code and is_about_codes else None
-    if asked is LinkCommand.LINK:
-        return LinkRequest(asked, code)
-    rest = " ".join(text[command.end() : command.end() + _LONGEST_NAME].split())
-    if asked is LinkCommand.HELP:
-        return None if rest else LinkRequest(asked)
-    return LinkRequest(asked, agent=rest.strip("“”\"'") or None)
-
-
-def find_link_codes(text: str) -> tuple[str, ...]:
-    """The possible codes in a group's message, at most eight."""
-    found: list[str] = []
-    for match in _ANY_CODE.finditer(text):
-        found.append(match[0].upper().translate(_READABLE))
-        if len(found) == _MAX_CODES:
-            break
-    return tuple(found)
-
-
-def write_link_code(chance: int) -> str:
-    """A code for people to type, from `LINK_CODE_BITS` random bits."""
-    digits = "".join(_ALPHABET[chance >> shift & 31] for shift in range(LINK_CODE_BITS - 5, -1, -5))
-    return f"{digits[:5]}-{digits[5:]}"
-
-
-def _spelled(rest: str) -> str | None:
-    words = rest.split(None, 1)
-    if not words or not _WHOLE_CODE.fullmatch(words[0]):
-        return None
-    return words[0].upper().translate(_READABLE)
-
+from accord.relay.rules.messages import LinkCommand
 
 MOST_LINKS: Final = 20
 """The most instances that one account may be linked to."""
