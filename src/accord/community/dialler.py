@@ -28,8 +28,8 @@ from accord.community.relays import RelayDialler, RelayTable, Way
 from accord.community.rules import formats, manifests, wire
 from accord.community.rules.gossip import order_addresses
 from accord.community.rules.manifests import REPUBLISH_SECONDS
-from accord.community.rules.requests import NO_BODY, sign_path_request
 from accord.community.rules.tunnels import parse_relayed
+from accord.community.rules.wire import NO_BODY, sign_path_request
 from accord.kernel import canonical
 from accord.kernel.clock import Clock, format_time
 from accord.kernel.identifiers import UlidSource

@@ -14,11 +14,10 @@ from starlette.requests import Request as HttpRequest
 
 from accord.community.bus.answers import RequestContext
 from accord.community.errors import Code, CommunityError, bad_request
-from accord.community.rules import checks, requests, wire
+from accord.community.rules import checks, wire
 from accord.community.rules.checks import CommunityFacts
 from accord.community.rules.formats import Level
-from accord.community.rules.requests import SignedRequest
-from accord.community.rules.wire import Named
+from accord.community.rules.wire import Named, SignedRequest
 from accord.community.settings import BusSettings, RateLimits, UnsignedCalls
 from accord.kernel import canonical
 from accord.kernel.clock import Clock, format_time
@@ -72,7 +71,7 @@ class UnsignedCaller:
             raise bad_request("capability, version and community are texts")
         capability, version, community = (str(each) for each in named)
         said = {"params": body.get("params", {}), "input": body.get("input", {})}
-        request = requests.sign_request(
+        request = wire.sign_request(
             self._key,
             capability=capability,
             version=version,
@@ -240,7 +239,7 @@ class Admission:
             body = _json(raw)
             if not isinstance(body, dict):
                 raise bad_request("the body of a call is a JSON object")
-            return requests.read_request(named, body), body
+            return wire.read_request(named, body), body
 
         return await self._let_in(http, visit, read)
 
@@ -264,12 +263,12 @@ class Admission:
 
         def read(named: Named, raw: bytes) -> tuple[SignedRequest, Any]:
             if not raw:
-                body, signed = None, requests.NO_BODY
+                body, signed = None, wire.NO_BODY
             elif opaque:
-                body, signed = raw, requests.opaque(raw)
+                body, signed = raw, wire.opaque(raw)
             else:
                 body = signed = _json(raw)
-            request = requests.read_path_request(
+            request = wire.read_path_request(
                 named, path=path.decode("ascii", "replace"), query=query, body=signed
             )
             return request, body
@@ -342,7 +341,7 @@ class Admission:
     def _check_claims(self, visit: RequestContext, named: Named) -> None:
         """Check the unverified headers: member, fresh, for this node; they are checked again."""
         visit.check = checks.SIGNATURE
-        requests.check_recipient(named.get(wire.TO), self._node_id)
+        wire.check_recipient(named.get(wire.TO), self._node_id)
         visit.check = checks.FRESHNESS
         wire.check_fresh(named[wire.TIMESTAMP], self._clock.now())
         visit.check = checks.MEMBERSHIP
@@ -404,7 +403,7 @@ class Admission:
             request, body = read()
             visit.know(request)
             visit.check = checks.SIGNATURE
-            requests.verify_request(request, self._node_id)
+            wire.verify_request(request, self._node_id)
             return request, body
 
         return open_it() if size <= _LONG else await asyncio.to_thread(open_it)

@@ -12,9 +12,9 @@ from starlette.responses import Response
 from starlette.types import Receive, Scope, Send
 
 from accord.community.errors import Code, CommunityError
-from accord.community.rules import requests
+from accord.community.rules import wire
 from accord.community.rules.checks import SIZE, CallCheck
-from accord.community.rules.requests import SignedRequest
+from accord.community.rules.wire import SignedRequest
 from accord.kernel import canonical
 from accord.kernel.clock import Clock, format_time
 from accord.kernel.identifiers import Trace
@@ -115,7 +115,7 @@ class AnswerSigner:
     def sign(self, visit: RequestContext, status: int, body: Any) -> dict[str, str]:
         """The signature headers for a body, which is JSON or `opaque` of other bytes."""
         request = visit.request
-        return requests.sign_response(
+        return wire.sign_response(
             self._key,
             request_id=visit.request_id,
             request_digest=visit.digest,
@@ -139,7 +139,7 @@ class AnswerSigner:
 
     def opaque(self, visit: RequestContext, content: bytes) -> SignedAnswer:
         """Sign bytes that are not JSON."""
-        headers = self.sign(visit, 200, requests.opaque(content))
+        headers = self.sign(visit, 200, wire.opaque(content))
         return SignedAnswer(200, headers | {"Content-Type": "application/octet-stream"}, content)
 
     def refusal(self, visit: RequestContext, error: CommunityError) -> SignedAnswer:

@@ -69,7 +69,6 @@ from accord.community.rules.manifests import Pins, check_community, sign_node
 from accord.community.rules.membership import Roster, cutoff_of, signers
 from accord.community.rules.reconcile import SaltedIndex, SyncInitiator, respond_sync
 from accord.community.rules.replay import NeedsHistoryError, Replay
-from accord.community.rules.requests import SignedRequest
 from accord.community.rules.routing import (
     FRESH_SECONDS,
     QUARANTINE_SECONDS,
@@ -126,6 +125,7 @@ from accord.community.rules.sync import (
     encode_message,
 )
 from accord.community.rules.verdicts import ACCEPTED, VERDICTS, Status, Verdict
+from accord.community.rules.wire import SignedRequest
 
 __all__ = [
     "ACCEPTED",
