@@ -22,9 +22,15 @@ from accord.community.author import (
     chain_head,
 )
 from accord.community.errors import Code, CommunityError, bad_request
+from accord.community.intake import (
+    INTAKE_BATCH,
+    Intake,
+    IntakeReceipt,
+    ProverPool,
+    Quota,
+    RefusedEvent,
+)
 from accord.community.log_state import LogState
-from accord.community.proofs import ProofOutcome, ProverPool, prove_events, too_early
-from accord.community.quota import EARLY, Quota
 from accord.community.rules.event import MAX_EVENT_BYTES, Event, Position
 from accord.community.rules.fold import Trial
 from accord.community.rules.formats import Level
@@ -36,176 +42,6 @@ from accord.kernel.clock import Clock
 from accord.kernel.identifiers import UlidSource
 from accord.kernel.signing import SigningKey
 from accord.storage import Store
-
-INTAKE_BATCH: Final = 512
-"""About how many events are proven and settled together."""
-
-# One batch is proven while another is stored and a third is folded.
-_UNDER_WAY: Final = 3
-
-
-@dataclass(frozen=True, slots=True)
-class RefusedEvent:
-    """A rejected event, by its index among the received ones."""
-
-    index: int
-    code: Code
-    reason: str
-
-
-@dataclass(frozen=True, slots=True)
-class IntakeReceipt:
-    """Counts of new events (whatever their verdict) and duplicates, and the rejected events."""
-
-    accepted: int = 0
-    duplicates: int = 0
-    rejected: tuple[RefusedEvent, ...] = ()
-
-
-@dataclass(frozen=True, slots=True, eq=False)
-class _IntakeCall:
-    raws: Sequence[bytes]
-    receipt: asyncio.Future[IntakeReceipt]
-
-
-class _Intake:
-    """Proves and stores received events in batches; used on one event loop."""
-
-    def __init__(self, log: "EventLog", provers: ProverPool | None) -> None:
-        self._log = log
-        self._provers = provers
-        self._waiting: list[_IntakeCall] = []
-        self._running: set[asyncio.Task[None]] = set()
-        self._last = asyncio.Event()
-        self._last.set()
-        self._closed = False
-
-    async def receive(self, raws: Sequence[bytes]) -> IntakeReceipt:
-        if self._closed:
-            raise CommunityError(Code.PARTITION, "the log is closed")
-        if not raws:
-            return IntakeReceipt()
-        loop = asyncio.get_running_loop()
-        calls = [
-            _IntakeCall(raws[start : start + INTAKE_BATCH], loop.create_future())
-            for start in range(0, len(raws), INTAKE_BATCH)
-        ]
-        if not self._waiting:
-            # Later in this iteration of the loop, so that all its callers share a batch.
-            loop.call_soon(self._start)
-        self._waiting += calls
-        outcomes = await asyncio.gather(*(call.receipt for call in calls), return_exceptions=True)
-        receipts = []
-        for outcome in outcomes:
-            if isinstance(outcome, BaseException):
-                raise outcome
-            receipts.append(outcome)
-        return _joined(receipts)
-
-    async def close(self) -> None:
-        self._closed = True
-        self._start()
-        while self._running:
-            await asyncio.wait(self._running)
-
-    def _start(self) -> None:
-        while self._waiting and len(self._running) < _UNDER_WAY:
-            task = asyncio.get_running_loop().create_task(self._run(self._take()))
-            self._running.add(task)
-            task.add_done_callback(self._ended)
-
-    def _ended(self, task: asyncio.Task[None]) -> None:
-        self._running.discard(task)
-        self._start()
-
-    def _take(self) -> list[_IntakeCall]:
-        size = count = 0
-        for call in self._waiting:
-            if count and size + len(call.raws) > INTAKE_BATCH:
-                break
-            size += len(call.raws)
-            count += 1
-        calls, self._waiting = self._waiting[:count], self._waiting[count:]
-        return calls
-
-    async def _run(self, calls: Sequence[_IntakeCall]) -> None:
-        try:
-            outcomes = await self._outcomes([raw for call in calls for raw in call.raws])
-        except BaseException as error:
-            for call in calls:
-                if not call.receipt.done():
-                    call.receipt.set_exception(error)
-            if not isinstance(error, Exception):
-                raise
-            return
-        start = 0
-        for call in calls:
-            end = start + len(call.raws)
-            if not call.receipt.done():
-                call.receipt.set_result(_receipt(outcomes[start:end]))
-            start = end
-
-    async def _outcomes(self, raws: Sequence[bytes]) -> Sequence[bool | CommunityError]:
-        # Stored in the order of arrival, because a late event makes the fold rewind.
-        before, self._last = self._last, asyncio.Event()
-        last = self._last
-        try:
-            proven = await self._prove(raws)
-            await before.wait()
-        finally:
-            # The next batch is woken after this one, so that it is stored after it.
-            last.set()
-        fresh = iter(await self._settle([each for each in proven if isinstance(each, ProvenEvent)]))
-        return [next(fresh) if isinstance(each, ProvenEvent) else each for each in proven]
-
-    async def _prove(self, raws: Sequence[bytes]) -> Sequence[ProofOutcome]:
-        log, quota = self._log, self._log.quota
-        if self._provers is not None:
-            proven = await self._provers.prove(raws, log.community_id)
-        else:
-            proven = await asyncio.to_thread(prove_events, raws, log.community_id)
-        now = log.clock.now()
-        timely: list[ProofOutcome] = [too_early(each, now) or each for each in proven]
-        quota.refused[EARLY] += sum(old is not new for old, new in zip(proven, timely, strict=True))
-        known: set[Position] = set()
-        if not quota.has_room(timely):
-            places = [each.event.position for each in timely if isinstance(each, ProvenEvent)]
-            known = await log.store.read(lambda c: store.present_positions(c, log.number, places))
-        return quota.admit(timely, known, unlimited=log.is_catching_up)
-
-    async def _settle(self, proven: Sequence[ProvenEvent]) -> Sequence[bool]:
-        stored: Sequence[bool] = [False] * len(proven)
-        try:
-            stored = await self._log.store_proven(proven)
-        finally:
-            for each, is_new in zip(proven, stored, strict=True):
-                self._log.quota.settle(each, stored=is_new)
-        return stored
-
-
-def _receipt(outcomes: Sequence[bool | CommunityError]) -> IntakeReceipt:
-    return IntakeReceipt(
-        sum(outcome is True for outcome in outcomes),
-        sum(outcome is False for outcome in outcomes),
-        tuple(
-            RefusedEvent(index, outcome.code, str(outcome))
-            for index, outcome in enumerate(outcomes)
-            if isinstance(outcome, CommunityError)
-        ),
-    )
-
-
-def _joined(receipts: Sequence[IntakeReceipt]) -> IntakeReceipt:
-    return IntakeReceipt(
-        sum(each.accepted for each in receipts),
-        sum(each.duplicates for each in receipts),
-        tuple(
-            RefusedEvent(number * INTAKE_BATCH + refused.index, refused.code, refused.reason)
-            for number, each in enumerate(receipts)
-            for refused in each.rejected
-        ),
-    )
-
 
 _TOGETHER: Final = 64
 
@@ -342,7 +178,7 @@ class EventLog:
         self.folding = LogState(store, number, community_id, clock, key.id)
         self.limits = limits
         self.quota = Quota(limits, clock, folder, self.folding)
-        self._intake = _Intake(self, provers)
+        self._intake = Intake(self, provers)
         self._signing = _SigningQueue(self)
         self._authors: dict[str, EventAuthor] = {}
         self._note = RestoreNote(folder)

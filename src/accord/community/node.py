@@ -30,6 +30,7 @@ from accord.community.dialler import Dialler, Links
 from accord.community.errors import Code, CommunityError, bad_request
 from accord.community.hardware import Machine
 from accord.community.identity import community_folder, create_root, load_root
+from accord.community.intake import ProverPool
 from accord.community.links import NodeLinks
 from accord.community.log import open_log
 from accord.community.peers import (
@@ -40,7 +41,6 @@ from accord.community.peers import (
     PeerBook,
     announce_node,
 )
-from accord.community.proofs import ProverPool
 from accord.community.relays import RelayDialler
 from accord.community.router import Router
 from accord.community.rules import formats

@@ -15,10 +15,10 @@ from accord.community.bus import Topics
 from accord.community.communities import HostedCommunity
 from accord.community.dialler import Link, Links
 from accord.community.errors import Code, CommunityError
+from accord.community.intake import DISK, EARLY, QUOTA
 from accord.community.join import sync_or_begin
 from accord.community.log import LogUpdate
 from accord.community.peers import Endpoint, OwnManifests, PeerBook
-from accord.community.quota import DISK, EARLY, QUOTA
 from accord.community.retention import maintain_log
 from accord.community.rules import formats, manifests
 from accord.community.rules.formats import Level

@@ -18,7 +18,8 @@ from starlette.routing import Route
 from accord.community.bus import AdmittedRequest, Bus
 from accord.community.client import Client
 from accord.community.errors import Code, CommunityError, bad_request
-from accord.community.log import EventLog, IntakeReceipt, LogUpdate
+from accord.community.intake import IntakeReceipt
+from accord.community.log import EventLog, LogUpdate
 from accord.community.retention import receive_stubs
 from accord.community.rules.event import parse_event
 from accord.community.rules.formats import Level
