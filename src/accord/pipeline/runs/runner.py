@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 from accord import __version__
 from accord.pipeline import folder
+from accord.pipeline.catalog import EXPECTATIONS_FILE, Finding, check_expectations, expectations_of
 from accord.pipeline.errors import PipelineError
 from accord.pipeline.folder import (
     DEFAULT_FORMAT,
@@ -38,7 +39,6 @@ from accord.pipeline.landing import (
 from accord.pipeline.rules.streams import STREAMS
 from accord.pipeline.runs import lineage as events
 from accord.pipeline.runs import queries, versions
-from accord.pipeline.runs.expectations import FILE, Finding, check, expectations_of
 from accord.pipeline.runs.lineage import Lineage, LineageTarget
 from accord.pipeline.runs.queries import NewTables, StoredTables
 from accord.pipeline.runs.reader import read_version
@@ -215,12 +215,13 @@ def _require_expected(layout: Layout, draft: GoldVersion) -> Sequence[Finding]:
         return ()
     expected = expectations_of(layout)
     with read_version(layout, draft) as reader:
-        findings = check(reader, expected, int(draft.facts["published_at"]))
+        findings = check_expectations(reader, expected, int(draft.facts["published_at"]))
     if broken := [each for each in findings if each.act == "stop" and each.rows]:
         told = "; ".join(f"{each.table}: {each.expectation} ({each.rows} rows)" for each in broken)
         raise PipelineError(
             f"the tables are not as expected, and nothing was published ({told[:1000]})",
-            mend=f"look into the records, or change {FILE} in the folder if it is the cause",
+            mend=f"look into the records, or change {EXPECTATIONS_FILE} in the folder if it is the "
+            "cause",
         )
     return findings
 
