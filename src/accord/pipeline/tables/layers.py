@@ -8,10 +8,9 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final
 
-from accord.pipeline.rows import F
 from accord.pipeline.rules.checks import Manifests, batch_checker, read_manifests
 from accord.pipeline.rules.streams import COLUMNS, CONTRACTS_HISTORY, STREAMS
-from accord.pipeline.tables.table import CHECKED, Append, GoldTable, Tables
+from accord.pipeline.tables.table import CHECKED, Append, F, GoldTable, Tables
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
