@@ -21,7 +21,7 @@ from accord.kernel.errors import AccordError
 from accord.pipeline.folder import DEFAULT_FORMAT, LAYERS, Layout, table_format
 from accord.pipeline.landing import Landing, admitted, segment_schema
 from accord.pipeline.rules.lineage import Dataset, Kind, LineageRun, run_event
-from accord.pipeline.runs.reader import layer_files, table_files
+from accord.pipeline.runs.reader import layer_paths, table_files
 from accord.pipeline.runs.versions import published
 
 if TYPE_CHECKING:
@@ -111,7 +111,7 @@ class Lineage:
             # The stream is in the names of the layer's folders.
             Dataset(str(layers), layer, [("stream", "string"), *columns], rows.get(layer, 0))
             for layer in LAYERS
-            if (columns := _columns(layer_files(self.layout, layer)))
+            if (columns := _columns(layer_paths(self.layout, layer)))
         ]
         gold = published(self.layout)
         if gold is None or gold.name != version:

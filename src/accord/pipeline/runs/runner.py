@@ -20,6 +20,7 @@ from accord.pipeline.folder import (
     DEFAULT_FORMAT,
     LAYERS,
     Layout,
+    layer_files,
     lock_folder,
     lock_holder,
     table_format,
@@ -38,14 +39,19 @@ from accord.pipeline.landing import (
 )
 from accord.pipeline.rules.streams import STREAMS
 from accord.pipeline.runs import lineage as events
-from accord.pipeline.runs import queries, versions
+from accord.pipeline.runs import versions
 from accord.pipeline.runs.lineage import Lineage, LineageTarget
-from accord.pipeline.runs.queries import NewTables, StoredTables
 from accord.pipeline.runs.reader import read_version
 from accord.pipeline.runs.versions import GoldVersion
 from accord.pipeline.session import PATIENCE, open_session, watch_session
-from accord.pipeline.tables import GOLD
-from accord.pipeline.tables.layers import StreamAccount, accounting, accounts
+from accord.pipeline.tables import GOLD, layers
+from accord.pipeline.tables.layers import (
+    NewTables,
+    StoredTables,
+    StreamAccount,
+    accounting,
+    accounts,
+)
 from accord.pipeline.tables.table import GoldTable
 
 if TYPE_CHECKING:
@@ -87,7 +93,7 @@ def prepare(
 ) -> tuple[list[Segment], list[DamagedSegment]]:
     """The steps before Spark: finish an interrupted reset, relocate the folder, admit segments."""
     table_format(layout)
-    queries.finish_reset(layout)
+    layers.finish_reset(layout)
     folder.relocate(layout)
     return admit(layout, landing, lambda done, total: progress("admission", done, total))
 
@@ -126,7 +132,7 @@ def run(
     rows, seconds = {}, {}
     for layer in LAYERS:
         step(layer)
-        passed = queries.catch_up(layer, tables, landed, alive)
+        passed = layers.catch_up(layer, tables, landed, alive)
         rows[layer], seconds[layer] = passed.rows, passed.seconds
     step("accounting")
     started = time.monotonic()
@@ -141,7 +147,7 @@ def run(
         "layers": versions.layer_ids(layout),
         "accounts": [asdict(each) for each in account],
     }
-    now = {layer: queries.layer_files(layout, layer) for layer in ("checked", "silver")}
+    now = {layer: layer_files(layout, layer) for layer in ("checked", "silver")}
     facts["layer_files"] = now
     whole = versions.whole_tables(definitions, previous, refreshed)
     stale = versions.stale_tables(definitions, previous, facts, whole)
@@ -286,7 +292,7 @@ def refresh(
         )
     with lock_folder(layout, f"refresh {table}") as lock:
         if table in LAYERS:
-            queries.reset_layers(layout, table)
+            layers.reset_layers(layout, table)
         if table == "bronze":
             recheck_admitted(layout, lambda done, total: progress("verification", done, total))
             forget_released(layout)
