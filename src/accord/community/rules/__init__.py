@@ -90,7 +90,6 @@ from accord.community.rules.snapshots import (
     Stub,
     check_snapshot_author,
     choose_snapshot,
-    digest_of_state,
     read_snapshot,
     read_stub,
     settled_state,
@@ -101,6 +100,7 @@ from accord.community.rules.snapshots import (
 from accord.community.rules.state import (
     CommunityState,
     StateItem,
+    digest_of_state,
     read_state,
     state_bytes,
     state_items,
