@@ -29,10 +29,18 @@ from accord.community.peers import Endpoint, PeerBook
 from accord.community.retention import adopt_snapshot, receive_stubs
 from accord.community.rules.event import parse_event
 from accord.community.rules.formats import Level
-from accord.community.rules.reconcile import FetchBodies, SyncInitiator, SyncReply, respond_sync
+from accord.community.rules.reconcile import (
+    SALT_BYTES,
+    FetchBodies,
+    SyncBody,
+    SyncIndex,
+    SyncInitiator,
+    SyncItem,
+    SyncReply,
+    respond_sync,
+)
 from accord.community.rules.snapshots import Snapshot, choose_snapshot
 from accord.community.rules.state import CommunityState, read_state
-from accord.community.rules.sync import SALT_BYTES, SyncBody, SyncIndex, SyncItem
 from accord.community.snapshots import SNAPSHOT, SnapshotServer, fetch_snapshot, fetch_voucher
 from accord.community.store import sync_bodies, sync_items
 from accord.kernel import canonical
