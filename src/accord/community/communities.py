@@ -10,11 +10,10 @@ from typing import Any, Final
 
 import structlog
 
-from accord.community.author import RestoreNote, SigningMarker
 from accord.community.bus import Topics
 from accord.community.errors import Code, CommunityError
 from accord.community.identity import community_folder
-from accord.community.log import EventLog, LogUpdate
+from accord.community.log import EventLog, LogUpdate, RestoreNote, SigningMarker
 from accord.community.rules import formats
 from accord.community.rules.event import Event
 from accord.community.rules.formats import Level, display_id

@@ -21,7 +21,6 @@ from starlette.applications import Starlette
 from starlette.routing import BaseRoute
 
 from accord.community import join
-from accord.community.author import RestoreNote
 from accord.community.bars import BarredNodes
 from accord.community.bus import BUS_STORE, Bus, member_routes, open_ledger, public_routes
 from accord.community.communities import CommunityFolders, HostedCommunity
@@ -32,7 +31,7 @@ from accord.community.hardware import Machine
 from accord.community.identity import community_folder, create_root, load_root
 from accord.community.intake import ProverPool
 from accord.community.links import NodeLinks
-from accord.community.log import open_log
+from accord.community.log import RestoreNote, open_log
 from accord.community.peers import (
     Announcement,
     Endpoint,
