@@ -9,7 +9,6 @@ knows less than its marker must sync with others before it signs again.
 
 import asyncio
 import os
-import secrets
 from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
@@ -43,7 +42,7 @@ from accord.community.settings import LogLimits
 from accord.community.store import ProvenEvent, events, register_community
 from accord.kernel import canonical
 from accord.kernel.clock import Clock, format_time
-from accord.kernel.files import sync_folder, write_private
+from accord.kernel.files import replace_private, sync_folder, write_private
 from accord.kernel.identifiers import UlidSource
 from accord.kernel.signing import SigningKey
 from accord.storage import Store
@@ -81,14 +80,8 @@ class SigningMarker:
 
     def write(self, events: Sequence[Event]) -> None:
         """Replace the content and fsync; if this raises, the events must not be stored."""
-        draft = self.path.with_name(f".{self.path.name}.{secrets.token_hex(8)}")
         try:
-            try:
-                write_private(draft, b"".join(event.encode() + b"\n" for event in events))
-                draft.replace(self.path)
-            finally:
-                draft.unlink(missing_ok=True)
-            sync_folder(self.path.parent)
+            replace_private(self.path, b"".join(event.encode() + b"\n" for event in events))
         except OSError as error:
             raise self._unusable("cannot be written", error) from error
 

@@ -44,6 +44,11 @@ MAX_ADDRESSES: Final = 8192
 """How many addresses that were tried are remembered."""
 
 
+def node_url(scheme: str, host: str, port: int) -> str:
+    """The URL of a host, which may be an IPv6 address."""
+    return f"{scheme}://{f'[{host}]' if ':' in host else host}:{port}"
+
+
 @dataclass(frozen=True, slots=True)
 class Endpoint:
     """A listening address of a node, and the fingerprint of its certificate."""
@@ -56,8 +61,7 @@ class Endpoint:
     @property
     def url(self) -> str:
         """The URL to dial."""
-        host = f"[{self.host}]" if ":" in self.host else self.host
-        return f"{self.transport}://{host}:{self.port}"
+        return node_url(self.transport, self.host, self.port)
 
 
 @dataclass(frozen=True, slots=True)

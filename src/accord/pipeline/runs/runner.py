@@ -331,18 +331,9 @@ def run_continuously(
                     while not stop.is_set():
                         news = prepare(layout, landing, progress)
                         if news[0] or (not has_run and admitted(layout)):
-                            with (
-                                told.of_run("pipeline.run") as end,
-                                watch_session(spark, layout.spark_log, where.patience) as alive,
-                            ):
-                                outcome = run(
-                                    layout,
-                                    spark,
-                                    now_ms=_now(),
-                                    definitions=definitions,
-                                    news=news,
-                                    progress=progress,
-                                    alive=alive,
+                            with told.of_run("pipeline.run") as end:
+                                outcome = _watched_run(
+                                    layout, spark, where, definitions, news, progress
                                 )
                                 end(outcome.version, outcome.rows)
                             release_retired(layout, landing)
@@ -380,28 +371,33 @@ def _run(
         name = current.name if current else None
         return RunOutcome(name, False, spoilt=news[1], accounts=account)
     progress("starting Spark", 0, 1)
-    with (
-        told.of_run(job) as end,
-        where.open(layout, lock) as spark,
-        watch_session(spark, layout.spark_log, where.patience) as alive,
-    ):
-        outcome = run(
+    with told.of_run(job) as end, where.open(layout, lock) as spark:
+        outcome = _watched_run(layout, spark, where, definitions, news, progress, refreshed)
+        end(outcome.version, outcome.rows)
+    release_retired(layout, landing)
+    return outcome
+
+
+def _watched_run(
+    layout: Layout,
+    spark: "SparkSession",
+    where: SparkTarget,
+    definitions: Sequence[GoldTable],
+    news: tuple[Sequence[Segment], Sequence[DamagedSegment]],
+    progress: Progress,
+    refreshed: Collection[str] = (),
+) -> RunOutcome:
+    with watch_session(spark, layout.spark_log, where.patience) as alive:
+        return run(
             layout,
             spark,
-            now_ms=_now(),
+            now_ms=int(time.time() * 1000),
             definitions=definitions,
             refreshed=refreshed,
             news=news,
             progress=progress,
             alive=alive,
         )
-        end(outcome.version, outcome.rows)
-    release_retired(layout, landing)
-    return outcome
-
-
-def _now() -> int:
-    return int(time.time() * 1000)
 
 
 def status(layout: Layout, landing: str | None = None) -> dict[str, Any]:
