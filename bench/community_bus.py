@@ -24,7 +24,7 @@ from starlette.responses import Response
 from starlette.routing import Route
 
 from accord.community.bus import BUS_STORE, Bus, BusSettings, Call, Frame, RateLimits, open_ledger
-from accord.community.rules import Level, capabilities, requests
+from accord.community.rules import Level, capabilities, wire
 from accord.kernel import canonical
 from accord.kernel.clock import SystemClock, format_time
 from accord.kernel.identifiers import UlidSource
@@ -84,9 +84,9 @@ async def serve(folder: str) -> None:
 
     async def bare(http: Request) -> Response:
         body = canonical.decode(await http.body())
-        request = requests.read_request(http.scope["headers"], body)
-        requests.verify_request(request, NODE.id)
-        signed = requests.sign_response(
+        request = wire.read_request(http.scope["headers"], body)
+        wire.verify_request(request, NODE.id)
+        signed = wire.sign_response(
             NODE,
             request_id=request.request_id,
             request_digest=request.digest,
@@ -127,9 +127,9 @@ class Wire:
         self._writer = writer
         self._ids = UlidSource(CLOCK)
 
-    def send(self, path: str, capability: str) -> requests.SignedRequest:
+    def send(self, path: str, capability: str) -> wire.SignedRequest:
         """Sign a call and send it."""
-        request = requests.sign_request(
+        request = wire.sign_request(
             CALLER,
             capability=capability,
             version="1.0",
@@ -159,7 +159,7 @@ class Wire:
         head = await self.head()
         raw = await self._reader.readexactly(int(dict(head)[b"content-length"]))
         body = canonical.decode(raw)
-        requests.verify_response(
+        wire.verify_response(
             head, request=request, server=NODE.id, status=200, body=body, now=CLOCK.now()
         )
 
@@ -186,10 +186,10 @@ async def rate(wires: list[Wire], path: str, capability: str) -> float:
     end = time.perf_counter() + SECONDS / ROUNDS
     done = 0
 
-    async def go(wire: Wire) -> None:
+    async def go(connection: Wire) -> None:
         nonlocal done
         while time.perf_counter() < end:
-            await wire.call(path, capability)
+            await connection.call(path, capability)
             done += 1
 
     start = time.perf_counter()

@@ -25,9 +25,9 @@ from sqlalchemy import Connection
 from tests.fakes.histories import realistic
 
 from accord.community import store as rows
+from accord.community.intake import ProverPool
 from accord.community.log import open_log
 from accord.community.log_state import replay_log, without_gc
-from accord.community.proofs import ProverPool
 from accord.community.rules import Event, MemoryHistory, fold_history, signature_claims
 from accord.community.store import COMMUNITY_STORE, ProvenEvent, StoreHistory
 from accord.kernel.clock import SystemClock

@@ -24,8 +24,8 @@ from accord.community.rules import (
     capabilities,
     must_verify_answer,
     read_event,
-    requests,
     verify_event,
+    wire,
 )
 from accord.kernel import canonical
 from accord.kernel.clock import format_time
@@ -154,7 +154,7 @@ async def test_client_ids_of_different_senders_have_nothing_to_do_with_each_othe
 async def test_the_same_request_gets_the_same_answer(chat: Chat) -> None:
     body = {"params": {}, "input": message(chat.carol)}
     bob = chat.bob
-    request = requests.sign_request(
+    request = wire.sign_request(
         bob.key,
         capability="chat.send",
         version="1.0",

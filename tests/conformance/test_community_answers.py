@@ -4,7 +4,7 @@ from collections.abc import Callable
 from typing import Any
 
 from accord.community.rules import event as envelope
-from accord.community.rules import requests
+from accord.community.rules import wire
 from accord.kernel import signing
 from accord.kernel.signing import SigningKey
 
@@ -27,7 +27,7 @@ def test_request_envelope(vectors: Vectors) -> None:
     answers = vectors("community/request_envelope.json")
     key = SigningKey.from_seed(bytes.fromhex(answers["seed_hex"]))
     wanted = answers["contract_envelope"]
-    request = requests.sign_request(
+    request = wire.sign_request(
         key,
         capability=wanted["capability"],
         version=wanted["version"],
@@ -39,6 +39,6 @@ def test_request_envelope(vectors: Vectors) -> None:
     assert request.signed.decode() == answers["contract_canonical"]
     assert request.headers["X-HearthNet-Signature"] == answers["contract_signature"]
     raw = [(name.encode(), value.encode()) for name, value in request.headers.items()]
-    read = requests.read_request(raw, wanted["body"])
+    read = wire.read_request(raw, wanted["body"])
     assert read == request
-    requests.verify_request(read, key.id)
+    wire.verify_request(read, key.id)

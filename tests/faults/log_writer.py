@@ -9,8 +9,8 @@ import itertools
 import sys
 from pathlib import Path
 
+from accord.community.intake import ProverPool
 from accord.community.log import EventLog, open_log
-from accord.community.proofs import ProverPool
 from accord.community.rules import Event, compose_event
 from accord.community.store import COMMUNITY_STORE
 from accord.kernel.clock import SystemClock, format_time

@@ -1,9 +1,11 @@
+from pathlib import Path
+
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from accord.contracts import Finding
-from accord.kernel import canonical, identifiers, schema, tokens
+from accord.kernel import canonical, files, identifiers, schema, tokens
 from accord.kernel.canonical import pointer
 from accord.kernel.clock import SystemClock, TimestampError, format_time, parse_time
 from accord.kernel.errors import AccordError
@@ -219,3 +221,26 @@ def test_the_2019_draft_is_what_is_validated() -> None:
     assert schema.compile_schema({"dependentRequired": {"a": ["b"]}}).findings({"a": 1})
     assert schema.compile_schema({"type": "integer"}).is_valid(1.0)
     assert schema.compile_schema({"format": "email"}).is_valid("no mail"), "format is an annotation"
+
+
+def test_a_private_file_is_replaced_whole(tmp_path: Path) -> None:
+    file = tmp_path / "note"
+    files.replace_private(file, b"one")
+    file.chmod(0o644)
+    files.replace_private(file, b"two")
+    assert file.read_bytes() == b"two"
+    assert file.stat().st_mode & 0o777 == 0o600
+    (tmp_path / "folder" / "within").mkdir(parents=True)
+    with pytest.raises(OSError, match="folder"):
+        files.replace_private(tmp_path / "folder", b"three")
+    assert {each.name for each in tmp_path.iterdir()} == {"note", "folder"}
+
+
+def test_a_private_file_is_created_whole_or_not_at_all(tmp_path: Path) -> None:
+    file = tmp_path / "key"
+    files.create_private(file, b"one")
+    with pytest.raises(FileExistsError):
+        files.create_private(file, b"two")
+    assert file.read_bytes() == b"one"
+    assert file.stat().st_mode & 0o777 == 0o600
+    assert list(tmp_path.iterdir()) == [file]

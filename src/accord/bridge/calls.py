@@ -30,7 +30,7 @@ from accord.community.bus import Call, Registry
 from accord.community.client import EVENT_STREAM_TYPE, Exchange, LocalTransport
 from accord.community.errors import Code, CommunityError
 from accord.community.node import Node
-from accord.community.rules import requests
+from accord.community.rules import wire
 from accord.community.rules.capabilities import CapabilityDescriptor
 from accord.fabric import Authority, FabricError, Link, Request, Service, Session, Terms
 from accord.fabric.journal import keep_none
@@ -92,7 +92,7 @@ class BridgeBus:
         self, capability: str, version: str, body: Any, *, request_id: str
     ) -> dict[str, Any]:
         """Call a capability and return its response; raises the error of the bus."""
-        request = requests.sign_request(
+        request = wire.sign_request(
             self._node.key,
             capability=capability,
             version=version,
@@ -109,7 +109,7 @@ class BridgeBus:
             raise CommunityError(Code.BAD_REQUEST, "the answer is not a JSON object")
         return answer
 
-    async def _ask(self, request: requests.SignedRequest, content: bytes) -> Any:
+    async def _ask(self, request: wire.SignedRequest, content: bytes) -> Any:
         further = [(identifiers.TRACEPARENT, tracing.traceparent())]
         async with self._exchange.open("POST", _CALL, request, content, further=further) as found:
             if found.headers.get("content-type", "").startswith(EVENT_STREAM_TYPE):

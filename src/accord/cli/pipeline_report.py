@@ -23,8 +23,8 @@ if TYPE_CHECKING:
     from accord.cli.node import LocalNode
     from accord.community.rules.snapshots import Snapshot
     from accord.pipeline.folder import Layout
-    from accord.pipeline.runs.queries import StoredTables
     from accord.pipeline.snapshots import PublishedState
+    from accord.pipeline.tables.layers import StoredTables
 
 
 @contextmanager

@@ -18,10 +18,10 @@ from starlette.types import ASGIApp, Message
 from accord.community.bus import calls
 from accord.community.bus.calls import Frame
 from accord.community.errors import Code, CommunityError, bad_request
-from accord.community.rules import requests, wire
+from accord.community.rules import wire
 from accord.community.rules.capabilities import must_verify_answer
-from accord.community.rules.requests import NO_BODY, SignedRequest, opaque, verify_response
 from accord.community.rules.routing import REFUSED_FOR_NOW, UNSENT, RetryPolicy
+from accord.community.rules.wire import NO_BODY, SignedRequest, opaque, verify_response
 from accord.kernel import canonical, identifiers
 from accord.kernel.clock import Clock, SystemClock, format_time
 from accord.kernel.identifiers import UlidSource
@@ -444,7 +444,7 @@ class Client:
 
     async def post_bytes(self, path: str, content: bytes) -> bytes:
         """Post bytes to a path of the node, and return bytes; errors carry the node's code."""
-        request = self._sign_path(path, body=requests.opaque(content))
+        request = self._sign_path(path, body=wire.opaque(content))
         kind = [("Content-Type", "application/octet-stream")]
         async with self._exchange.open("POST", path, request, content, further=kind) as found:
             return await self._exchange.read_bytes(found, request)
@@ -534,7 +534,7 @@ class Client:
         return [(calls.ROUTE, how)] if self._routed else []
 
     def _sign_call(self, capability: str, version: str, body: Any) -> SignedRequest:
-        return requests.sign_request(
+        return wire.sign_request(
             self._key,
             capability=capability,
             version=version,
@@ -546,7 +546,7 @@ class Client:
         )
 
     def _sign_path(self, path: str, query: str = "", body: Any = NO_BODY) -> SignedRequest:
-        return requests.sign_path_request(
+        return wire.sign_path_request(
             self._key,
             path=path,
             query=query,

@@ -1,7 +1,6 @@
 """The communities of a node, and the files that its home keeps for them beside the store."""
 
 import asyncio
-import secrets
 from collections import deque
 from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass
@@ -10,11 +9,10 @@ from typing import Any, Final
 
 import structlog
 
-from accord.community.author import RestoreNote, SigningMarker
 from accord.community.bus import Topics
 from accord.community.errors import Code, CommunityError
 from accord.community.identity import community_folder
-from accord.community.log import EventLog, LogUpdate
+from accord.community.log import EventLog, LogUpdate, RestoreNote, SigningMarker
 from accord.community.rules import formats
 from accord.community.rules.event import Event
 from accord.community.rules.formats import Level, display_id
@@ -22,7 +20,7 @@ from accord.community.rules.manifests import sign_community
 from accord.community.rules.state import CommunityState
 from accord.community.sync import LogHoldings
 from accord.kernel.clock import Clock
-from accord.kernel.files import sync_folder, write_private
+from accord.kernel.files import replace_private
 from accord.kernel.signing import SigningKey
 
 _CURRENT: Final = ".current"
@@ -121,15 +119,9 @@ def _read_file(path: Path) -> str | None:
 
 
 def _write_file(path: Path, text: str) -> None:
-    draft = path.with_name(f".{path.name}.{secrets.token_hex(8)}")
     try:
         path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
-        try:
-            write_private(draft, text.encode())
-            draft.replace(path)
-        finally:
-            draft.unlink(missing_ok=True)
-        sync_folder(path.parent)
+        replace_private(path, text.encode())
     except OSError as error:
         raise CommunityError(
             Code.INTERNAL_ERROR,

@@ -17,8 +17,8 @@ from starlette.routing import Route
 from accord.community import queries
 from accord.community.bus import AdmittedRequest, Bus
 from accord.community.errors import Code, CommunityError, bad_request
+from accord.community.intake import prove_event
 from accord.community.log import export_log, import_log
-from accord.community.proofs import prove_event
 from accord.community.queries import verify_log
 from accord.community.retention import offer_snapshot
 from accord.community.rules import formats

@@ -23,13 +23,13 @@ from accord.community.client import (
 from accord.community.communities import HostedCommunity
 from accord.community.errors import Code, CommunityError, bad_request
 from accord.community.identity import fingerprint, pinned_context, probe_certificate
-from accord.community.peers import PeerBook, announced_ports, known_urls
+from accord.community.peers import PeerBook, announced_ports, known_urls, node_url
 from accord.community.relays import RelayDialler, RelayTable, Way
 from accord.community.rules import formats, manifests, wire
 from accord.community.rules.gossip import order_addresses
 from accord.community.rules.manifests import REPUBLISH_SECONDS
-from accord.community.rules.requests import NO_BODY, sign_path_request
 from accord.community.rules.tunnels import parse_relayed
+from accord.community.rules.wire import NO_BODY, sign_path_request
 from accord.kernel import canonical
 from accord.kernel.clock import Clock, format_time
 from accord.kernel.identifiers import UlidSource
@@ -83,8 +83,7 @@ class _DialAddress(NamedTuple):
 
     @property
     def url(self) -> str:
-        host = f"[{self.host}]" if ":" in self.host else self.host
-        return f"{self.scheme}://{host}:{self.port}"
+        return node_url(*self)
 
 
 @dataclass(slots=True, eq=False)

@@ -7,7 +7,6 @@ import asyncio
 import contextlib
 import hashlib
 import io
-import os
 import secrets
 import shutil
 import ssl
@@ -22,7 +21,7 @@ from cryptography.hazmat.primitives.asymmetric import ec
 
 from accord.community.errors import Code, CommunityError, bad_request
 from accord.community.rules.formats import display_id
-from accord.kernel.files import sync_folder, write_private
+from accord.kernel.files import create_private, sync_folder
 from accord.kernel.signing import SigningKey
 
 PROBE_SECONDS: Final = 5.0
@@ -38,16 +37,10 @@ def ensure_certificate(keys: Path) -> Path:
     path = keys / _FILE
     if path.exists():
         return path
-    draft = keys / f".{_FILE}.{secrets.token_hex(8)}"
     try:
-        try:
-            write_private(draft, _make())
-            os.link(draft, path)  # fails where a rename would replace
-        except FileExistsError:
-            return path  # another process was first, and its file is whole
-        finally:
-            draft.unlink(missing_ok=True)
-        sync_folder(keys)
+        create_private(path, _make())
+    except FileExistsError:
+        return path  # another process was first, and its file is whole
     except OSError as error:
         raise CommunityError(
             Code.INTERNAL_ERROR,

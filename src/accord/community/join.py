@@ -1,110 +1,18 @@
-"""Found a community, join one by an invite, and start a log from a snapshot.
+"""Found a community, or join one by an invite."""
 
-Membership events are never pruned, so the log eventually proves who the anchors are. A snapshot is
-trusted only for pruned content, and only if two anchors signed it (one where there is only one).
-"""
-
-import asyncio
 from collections.abc import Awaitable, Callable, Collection, Iterable, Mapping
 from contextlib import AsyncExitStack
 from typing import Any, Final
 
 from accord.community import queries
-from accord.community.client import Client
 from accord.community.communities import HostedCommunity
 from accord.community.dialler import Dialler
 from accord.community.errors import Code, CommunityError, bad_request
-from accord.community.peers import Endpoint
-from accord.community.retention import adopt_snapshot
 from accord.community.rules import formats
 from accord.community.rules.formats import Level, display_id
 from accord.community.rules.invites import Invite
-from accord.community.rules.snapshots import Snapshot, choose_snapshot
-from accord.community.rules.state import CommunityState, read_state
-from accord.community.snapshots import fetch_snapshot, fetch_voucher
-from accord.community.sync import SyncResult, sync_with
+from accord.community.sync import sync_or_begin, sync_with
 from accord.kernel.confusables import skeleton
-
-
-async def sync_or_begin(hosted: HostedCommunity, client: Client, dialler: Dialler) -> SyncResult:
-    """Sync with a node; if it has pruned events that this log lacks, start over from a snapshot.
-
-    Raises what `sync_with` raises, and `unauthorized` if too few anchors signed a snapshot.
-    """
-    met = await sync_with(client, hosted.holdings)
-    if met.lacking == 0:
-        return met
-    snapshot = await begin_with_snapshot(hosted, client, dialler)
-    if snapshot is None:
-        return met
-    while not (again := await sync_with(client, hosted.holdings)).is_complete:
-        pass  # each such sync brought something new
-    await finish_beginning(hosted, snapshot)
-    return again
-
-
-async def begin_with_snapshot(
-    hosted: HostedCommunity, client: Client, dialler: Dialler
-) -> Snapshot | None:
-    """Start a log from a snapshot if the other node has pruned its own; None if not needed.
-
-    Raises `unauthorized` if too few anchors signed one: by this log where this node is a member,
-    else by the snapshot itself, which `finish_beginning` checks.
-    """
-    first = await fetch_snapshot(client, None, folder=hosted.log.folder)
-    if first is None:
-        return None
-    state = await asyncio.to_thread(read_state, first.state)
-    if not state.roster.floors:
-        return None
-    # A member's own log says who the anchors are; in a snapshot anybody could name itself one.
-    told = await hosted.log.view(_anchors) if hosted.is_member else _anchors(state)
-    anchors = told - {hosted.own_id}
-    snapshots = [first]
-    for node_id in sorted(anchors - {first.author}):
-        if len(snapshots) > 1:
-            break
-        snapshots += await _ask_anchor(hosted, state, node_id, first, dialler)
-    agreed = await asyncio.to_thread(choose_snapshot, snapshots, anchors)
-    await adopt_snapshot(hosted.log, agreed, frozenset(anchors))
-    return agreed
-
-
-def _anchors(state: CommunityState) -> set[str]:
-    members = state.roster.members.items()
-    return {node_id for node_id, member in members if member.level is Level.ANCHOR}
-
-
-async def finish_beginning(hosted: HostedCommunity, snapshot: Snapshot) -> None:
-    """Fold the log after a snapshot start; raises `unauthorized` if the signer was no anchor."""
-    await hosted.log.refold()
-    if hosted.level_of(snapshot.author) is not Level.ANCHOR:
-        raise CommunityError(
-            Code.UNAUTHORIZED,
-            "the snapshot that this log began with was not signed by an anchor",
-            where=snapshot.author,
-            mend="remove the community's log and join through another node",
-        )
-
-
-async def _ask_anchor(
-    hosted: HostedCommunity, state: CommunityState, node_id: str, first: Snapshot, dialler: Dialler
-) -> list[Snapshot]:
-    manifest = state.content.manifests.get(node_id)
-    for endpoint in manifest.endpoints if manifest is not None else ():
-        try:
-            async with AsyncExitStack() as opened:
-                address = Endpoint(*endpoint).url
-                client, _ = await dialler.dial(
-                    address, hosted.community_id, opened, node_id=node_id
-                )
-                found = await fetch_voucher(client, first)
-        except CommunityError:
-            continue  # another endpoint or another anchor may answer
-        if found is not None:
-            return [found]
-    return []
-
 
 DEFAULT_POLICY: Final[Mapping[str, Any]] = {
     "min_signatures_to_invite": 1,

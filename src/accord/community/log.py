@@ -2,209 +2,215 @@
 
 An event is proven before it is stored, stored before it is acknowledged, and folded before
 listeners are called. Events of concurrent callers are proven and stored in shared batches.
+
+This node's own events are written to the marker file before they are stored. A node whose store
+knows less than its marker must sync with others before it signs again.
 """
 
 import asyncio
+import os
 from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, BinaryIO, Final, TypeAlias, TypeVar
 
-from sqlalchemy import Connection
+from sqlalchemy import Connection, select
 
 from accord.community import store
-from accord.community.author import (
-    ChainHead,
-    EventAuthor,
-    RestoreNote,
-    SigningMarker,
-    chain_head,
-)
 from accord.community.errors import Code, CommunityError, bad_request
+from accord.community.intake import (
+    INTAKE_BATCH,
+    Intake,
+    IntakeReceipt,
+    ProverPool,
+    Quota,
+    RefusedEvent,
+)
 from accord.community.log_state import LogState
-from accord.community.proofs import ProofOutcome, ProverPool, prove_events, too_early
-from accord.community.quota import EARLY, Quota
-from accord.community.rules.event import MAX_EVENT_BYTES, Event, Position
+from accord.community.rules.event import (
+    MAX_EVENT_BYTES,
+    Event,
+    Position,
+    compose_event,
+    parse_event,
+)
 from accord.community.rules.fold import Trial
 from accord.community.rules.formats import Level
 from accord.community.rules.state import CommunityState
 from accord.community.settings import LogLimits
-from accord.community.store import ProvenEvent, register_community
+from accord.community.store import ProvenEvent, events, register_community
 from accord.kernel import canonical
-from accord.kernel.clock import Clock
+from accord.kernel.clock import Clock, format_time
+from accord.kernel.files import replace_private, sync_folder, write_private
 from accord.kernel.identifiers import UlidSource
 from accord.kernel.signing import SigningKey
 from accord.storage import Store
 
-INTAKE_BATCH: Final = 512
-"""About how many events are proven and settled together."""
+_LARGEST: Final = 64 * MAX_EVENT_BYTES
 
-# One batch is proven while another is stored and a third is folded.
-_UNDER_WAY: Final = 3
+
+class RestoreNote:
+    """A marker file: the community's folder was restored, and no other member was reached since."""
+
+    def __init__(self, folder: Path) -> None:
+        self._path = folder / "restored"
+
+    @property
+    def exists(self) -> bool:
+        """Whether the marker exists."""
+        return self._path.exists()
+
+    def create(self) -> None:
+        """Create the marker if it does not exist."""
+        if not self.exists:
+            write_private(self._path, b"")
+            sync_folder(self._path.parent)
+
+    def remove(self) -> None:
+        """Remove the marker, once another member was reached."""
+        self._path.unlink(missing_ok=True)
 
 
 @dataclass(frozen=True, slots=True)
-class RefusedEvent:
-    """A rejected event, by its index among the received ones."""
+class SigningMarker:
+    """The file with the events that one author signed last, in the order of its chain."""
 
-    index: int
-    code: Code
-    reason: str
+    path: Path
+
+    def write(self, events: Sequence[Event]) -> None:
+        """Replace the content and fsync; if this raises, the events must not be stored."""
+        try:
+            replace_private(self.path, b"".join(event.encode() + b"\n" for event in events))
+        except OSError as error:
+            raise self._unusable("cannot be written", error) from error
+
+    def read(self) -> list[Event]:
+        """The events signed last, empty if there are none; raises if the file is damaged."""
+        try:
+            with self.path.open("rb") as file:
+                data = file.read(_LARGEST + 1)
+        except FileNotFoundError:
+            return []
+        except OSError as error:
+            raise self._unusable("cannot be read", error) from error
+        try:
+            return [parse_event(line) for line in data.splitlines()]
+        except CommunityError as error:
+            raise CommunityError(
+                Code.INTERNAL_ERROR,
+                f"the record of what this node signed last is damaged ({error.what})",
+                where=str(self.path),
+                mend="remove it and open the log as recovering",
+            ) from None
+
+    def _unusable(self, what: str, error: OSError) -> CommunityError:
+        return CommunityError(
+            Code.INTERNAL_ERROR,
+            f"the record of what this node signed last {what} ({os.strerror(error.errno or 0)})",
+            where=str(self.path),
+            mend="let this user write to the folder, and see that the disk has space",
+        )
 
 
 @dataclass(frozen=True, slots=True)
-class IntakeReceipt:
-    """Counts of new events (whatever their verdict) and duplicates, and the rejected events."""
+class ChainHead:
+    """The last event of an author's chain; the defaults stand for an empty chain."""
 
-    accepted: int = 0
-    duplicates: int = 0
-    rejected: tuple[RefusedEvent, ...] = ()
-
-
-@dataclass(frozen=True, slots=True, eq=False)
-class _IntakeCall:
-    raws: Sequence[bytes]
-    receipt: asyncio.Future[IntakeReceipt]
+    author_seq: int = 0
+    hash: str | None = None
+    lamport: int = -1
 
 
-class _Intake:
-    """Proves and stores received events in batches; used on one event loop."""
+def chain_head(connection: Connection, number: int, author: str) -> ChainHead:
+    """The last event of an author in the store."""
+    query = (
+        select(events.c.author_seq, events.c.digest, events.c.lamport)
+        .where(
+            events.c.community == number,
+            events.c.author == author,
+            events.c.author_seq.is_not(None),
+        )
+        # Of two events with the same number the one with the smaller digest counts.
+        .order_by(events.c.author_seq.desc(), events.c.digest)
+        .limit(1)
+    )
+    row = connection.execute(query).first()
+    return ChainHead() if row is None else ChainHead(row[0], "blake3:" + row[1].hex(), row[2])
 
-    def __init__(self, log: "EventLog", provers: ProverPool | None) -> None:
-        self._log = log
-        self._provers = provers
-        self._waiting: list[_IntakeCall] = []
-        self._running: set[asyncio.Task[None]] = set()
-        self._last = asyncio.Event()
-        self._last.set()
-        self._closed = False
 
-    async def receive(self, raws: Sequence[bytes]) -> IntakeReceipt:
-        if self._closed:
-            raise CommunityError(Code.PARTITION, "the log is closed")
-        if not raws:
-            return IntakeReceipt()
-        loop = asyncio.get_running_loop()
-        calls = [
-            _IntakeCall(raws[start : start + INTAKE_BATCH], loop.create_future())
-            for start in range(0, len(raws), INTAKE_BATCH)
+@dataclass(slots=True, eq=False)
+class EventAuthor:
+    """Signs the events of one chain, one after the other.
+
+    `head` is the last known event. `is_recovering` is set while the store may lack signed events.
+    """
+
+    key: SigningKey
+    community_id: str
+    clock: Clock
+    ids: UlidSource
+    marker: SigningMarker
+    head: ChainHead = ChainHead()
+    is_recovering: bool = False
+
+    @property
+    def id(self) -> str:
+        """The id of the key."""
+        return self.key.id
+
+    def begin(self, stored: ChainHead) -> list[Event]:
+        """Continue the chain from the store; returns events that were signed but not stored yet."""
+        self.head = stored
+        signed = [
+            event
+            for event in self.marker.read()
+            if event.author == self.id
+            and event.community_id == self.community_id
+            and event.author_seq is not None
+            and event.author_seq > stored.author_seq
         ]
-        if not self._waiting:
-            # Later in this iteration of the loop, so that all its callers share a batch.
-            loop.call_soon(self._start)
-        self._waiting += calls
-        outcomes = await asyncio.gather(*(call.receipt for call in calls), return_exceptions=True)
-        receipts = []
-        for outcome in outcomes:
-            if isinstance(outcome, BaseException):
-                raise outcome
-            receipts.append(outcome)
-        return _joined(receipts)
+        if signed and signed[0].prev == stored.hash:
+            return signed
+        if signed:
+            self.is_recovering = True
+        return []
 
-    async def close(self) -> None:
-        self._closed = True
-        self._start()
-        while self._running:
-            await asyncio.wait(self._running)
+    def follow(self, event: Event) -> None:
+        """Continue after an event of this author, which may come from another node's copy."""
+        if event.author_seq is not None and event.author_seq > self.head.author_seq:
+            self.head = ChainHead(event.author_seq, event.hash, event.lamport)
 
-    def _start(self) -> None:
-        while self._waiting and len(self._running) < _UNDER_WAY:
-            task = asyncio.get_running_loop().create_task(self._run(self._take()))
-            self._running.add(task)
-            task.add_done_callback(self._ended)
+    def check(self) -> None:
+        """Raise `partition` if the store was restored and no member was reached since."""
+        if self.is_recovering:
+            raise CommunityError(
+                Code.PARTITION,
+                "this node's log was restored and may lack events that it has signed",
+                where=self.community_id,
+                mend="let it sync with another member first; if there is none, settle it with "
+                "`accord community recover --alone`",
+            )
 
-    def _ended(self, task: asyncio.Task[None]) -> None:
-        self._running.discard(task)
-        self._start()
+    def compose(
+        self, event_type: str, data: Mapping[str, Any], head: ChainHead, seen: int
+    ) -> Event:
+        """Sign the event that follows `head`, with a lamport above `seen`."""
+        return compose_event(
+            self.key,
+            event_type,
+            data,
+            event_id=self.ids.new(),
+            lamport=max(seen, head.lamport) + 1,
+            wall_clock=format_time(self.clock.now()),
+            community_id=self.community_id,
+            author_seq=head.author_seq + 1,
+            prev=head.hash,
+        )
 
-    def _take(self) -> list[_IntakeCall]:
-        size = count = 0
-        for call in self._waiting:
-            if count and size + len(call.raws) > INTAKE_BATCH:
-                break
-            size += len(call.raws)
-            count += 1
-        calls, self._waiting = self._waiting[:count], self._waiting[count:]
-        return calls
-
-    async def _run(self, calls: Sequence[_IntakeCall]) -> None:
-        try:
-            outcomes = await self._outcomes([raw for call in calls for raw in call.raws])
-        except BaseException as error:
-            for call in calls:
-                if not call.receipt.done():
-                    call.receipt.set_exception(error)
-            if not isinstance(error, Exception):
-                raise
-            return
-        start = 0
-        for call in calls:
-            end = start + len(call.raws)
-            if not call.receipt.done():
-                call.receipt.set_result(_receipt(outcomes[start:end]))
-            start = end
-
-    async def _outcomes(self, raws: Sequence[bytes]) -> Sequence[bool | CommunityError]:
-        # Stored in the order of arrival, because a late event makes the fold rewind.
-        before, self._last = self._last, asyncio.Event()
-        last = self._last
-        try:
-            proven = await self._prove(raws)
-            await before.wait()
-        finally:
-            # The next batch is woken after this one, so that it is stored after it.
-            last.set()
-        fresh = iter(await self._settle([each for each in proven if isinstance(each, ProvenEvent)]))
-        return [next(fresh) if isinstance(each, ProvenEvent) else each for each in proven]
-
-    async def _prove(self, raws: Sequence[bytes]) -> Sequence[ProofOutcome]:
-        log, quota = self._log, self._log.quota
-        if self._provers is not None:
-            proven = await self._provers.prove(raws, log.community_id)
-        else:
-            proven = await asyncio.to_thread(prove_events, raws, log.community_id)
-        now = log.clock.now()
-        timely: list[ProofOutcome] = [too_early(each, now) or each for each in proven]
-        quota.refused[EARLY] += sum(old is not new for old, new in zip(proven, timely, strict=True))
-        known: set[Position] = set()
-        if not quota.has_room(timely):
-            places = [each.event.position for each in timely if isinstance(each, ProvenEvent)]
-            known = await log.store.read(lambda c: store.present_positions(c, log.number, places))
-        return quota.admit(timely, known, unlimited=log.is_catching_up)
-
-    async def _settle(self, proven: Sequence[ProvenEvent]) -> Sequence[bool]:
-        stored: Sequence[bool] = [False] * len(proven)
-        try:
-            stored = await self._log.store_proven(proven)
-        finally:
-            for each, is_new in zip(proven, stored, strict=True):
-                self._log.quota.settle(each, stored=is_new)
-        return stored
-
-
-def _receipt(outcomes: Sequence[bool | CommunityError]) -> IntakeReceipt:
-    return IntakeReceipt(
-        sum(outcome is True for outcome in outcomes),
-        sum(outcome is False for outcome in outcomes),
-        tuple(
-            RefusedEvent(index, outcome.code, str(outcome))
-            for index, outcome in enumerate(outcomes)
-            if isinstance(outcome, CommunityError)
-        ),
-    )
-
-
-def _joined(receipts: Sequence[IntakeReceipt]) -> IntakeReceipt:
-    return IntakeReceipt(
-        sum(each.accepted for each in receipts),
-        sum(each.duplicates for each in receipts),
-        tuple(
-            RefusedEvent(number * INTAKE_BATCH + refused.index, refused.code, refused.reason)
-            for number, each in enumerate(receipts)
-            for refused in each.rejected
-        ),
-    )
+    def write_marker(self, signed: list[Event]) -> None:
+        """Write signed events to the marker; only then may anybody see them."""
+        self.marker.write(signed)
 
 
 _TOGETHER: Final = 64
@@ -342,7 +348,7 @@ class EventLog:
         self.folding = LogState(store, number, community_id, clock, key.id)
         self.limits = limits
         self.quota = Quota(limits, clock, folder, self.folding)
-        self._intake = _Intake(self, provers)
+        self._intake = Intake(self, provers)
         self._signing = _SigningQueue(self)
         self._authors: dict[str, EventAuthor] = {}
         self._note = RestoreNote(folder)

@@ -21,7 +21,6 @@ from starlette.applications import Starlette
 from starlette.routing import BaseRoute
 
 from accord.community import join
-from accord.community.author import RestoreNote
 from accord.community.bars import BarredNodes
 from accord.community.bus import BUS_STORE, Bus, member_routes, open_ledger, public_routes
 from accord.community.communities import CommunityFolders, HostedCommunity
@@ -30,8 +29,9 @@ from accord.community.dialler import Dialler, Links
 from accord.community.errors import Code, CommunityError, bad_request
 from accord.community.hardware import Machine
 from accord.community.identity import community_folder, create_root, load_root
+from accord.community.intake import ProverPool
 from accord.community.links import NodeLinks
-from accord.community.log import open_log
+from accord.community.log import RestoreNote, open_log
 from accord.community.peers import (
     Announcement,
     Endpoint,
@@ -40,7 +40,6 @@ from accord.community.peers import (
     PeerBook,
     announce_node,
 )
-from accord.community.proofs import ProverPool
 from accord.community.relays import RelayDialler
 from accord.community.router import Router
 from accord.community.rules import formats

@@ -15,7 +15,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import AsyncExitStack, contextmanager, suppress
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any, Final
+from typing import TYPE_CHECKING, Any, Final
 
 import structlog
 from cachetools import LRUCache
@@ -23,7 +23,6 @@ from zeroconf import Error, InterfaceChoice, ServiceStateChange, Zeroconf
 from zeroconf.asyncio import AsyncServiceBrowser, AsyncServiceInfo, AsyncZeroconf
 
 from accord.community.bus import Registry
-from accord.community.communities import HostedCommunity
 from accord.community.errors import Code, CommunityError, bad_request
 from accord.community.hardware import Machine
 from accord.community.rules import formats, manifests
@@ -33,6 +32,9 @@ from accord.community.rules.manifests import REPUBLISH_SECONDS, Pins, sign_node
 from accord.kernel.clock import Clock, parse_time
 from accord.kernel.signing import SigningKey
 
+if TYPE_CHECKING:
+    from accord.community.communities import HostedCommunity
+
 MAX_PEERS: Final = 1024
 MAX_HINTS: Final = 256
 HINT_SECONDS: Final = 300.0
@@ -40,6 +42,11 @@ HINT_SECONDS: Final = 300.0
 
 MAX_ADDRESSES: Final = 8192
 """How many addresses that were tried are remembered."""
+
+
+def node_url(scheme: str, host: str, port: int) -> str:
+    """The URL of a host, which may be an IPv6 address."""
+    return f"{scheme}://{f'[{host}]' if ':' in host else host}:{port}"
 
 
 @dataclass(frozen=True, slots=True)
@@ -54,8 +61,7 @@ class Endpoint:
     @property
     def url(self) -> str:
         """The URL to dial."""
-        host = f"[{self.host}]" if ":" in self.host else self.host
-        return f"{self.transport}://{host}:{self.port}"
+        return node_url(self.transport, self.host, self.port)
 
 
 @dataclass(frozen=True, slots=True)
@@ -207,7 +213,7 @@ class PeerBook:
         del self._peers[min(leaving, key=lambda key: self._peers[key].seen)]
 
 
-def known_urls(book: PeerBook, hosted: HostedCommunity, node_id: str) -> list[str]:
+def known_urls(book: PeerBook, hosted: "HostedCommunity", node_id: str) -> list[str]:
     """The addresses that a node has told of itself, those of its last manifest first."""
     peer = book.peer(hosted.community_id, node_id)
     found = [] if peer is None else [each.url for each in peer.endpoints]
@@ -538,7 +544,7 @@ class OwnManifests:
             await self.network.announce(Announcement.of(self._key.id, communities, now))
         return True
 
-    def manifest(self, hosted: HostedCommunity) -> Mapping[str, Any]:
+    def manifest(self, hosted: "HostedCommunity") -> Mapping[str, Any]:
         """The signed manifest for a community, at most twenty seconds old."""
         lasting = self.lasting(hosted)
         made = self._made.get(hosted.community_id)
@@ -549,7 +555,7 @@ class OwnManifests:
         self._made[hosted.community_id] = now, lasting, manifest
         return manifest
 
-    async def log_manifest(self, hosted: HostedCommunity) -> None:
+    async def log_manifest(self, hosted: "HostedCommunity") -> None:
         """Log this node's manifest, unless its lasting part is logged already."""
         if not hosted.is_member or hosted.log.is_recovering:
             return
@@ -571,7 +577,7 @@ class OwnManifests:
         """This node's display name in a community."""
         return self.names.get(community_id, self._display_name)
 
-    def lasting(self, hosted: HostedCommunity) -> Mapping[str, Any]:
+    def lasting(self, hosted: "HostedCommunity") -> Mapping[str, Any]:
         """The part of the manifest that seldom changes."""
         return {
             "display_name": self.name_in(hosted.community_id),

@@ -15,13 +15,13 @@ from sqlalchemy import Connection, Row, func, select
 from accord.community import store
 from accord.community.communities import HostedCommunity
 from accord.community.errors import Code, CommunityError, bad_request
+from accord.community.intake import prove_event
 from accord.community.log import EventLog, Progress, no_progress
 from accord.community.log_state import ReplayedLog, replay_log
 from accord.community.peers import Endpoint
-from accord.community.proofs import prove_event
 from accord.community.rules.formats import Level
-from accord.community.rules.snapshots import digest_of_state, read_snapshot
-from accord.community.rules.state import CommunityState, state_bytes, state_object
+from accord.community.rules.snapshots import read_snapshot
+from accord.community.rules.state import CommunityState, digest_of_state, state_bytes, state_object
 from accord.community.rules.verdicts import VERDICTS, Status
 from accord.community.store import (
     ProvenEvent,

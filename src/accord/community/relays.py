@@ -26,8 +26,8 @@ from websockets.exceptions import InvalidStatus, WebSocketException
 
 from accord.community.client import node_refusal
 from accord.community.errors import Code, CommunityError
-from accord.community.rules.requests import sign_path_request
 from accord.community.rules.tunnels import CONNECT, MAX_DATA, relayed_address
+from accord.community.rules.wire import sign_path_request
 from accord.community.tunnels import MessageSocket, TunnelClosedError, join_ends
 from accord.kernel.clock import Clock, format_time
 from accord.kernel.identifiers import UlidSource

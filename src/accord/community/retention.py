@@ -15,13 +15,12 @@ from accord.community.rules.snapshots import (
     Snapshot,
     Stub,
     check_snapshot_author,
-    digest_of_state,
     is_anchor,
     read_stub,
     sign_snapshot,
     snapshot_due,
 )
-from accord.community.rules.state import CommunityState, read_state, state_bytes
+from accord.community.rules.state import CommunityState, digest_of_state, read_state, state_bytes
 from accord.community.store import ChainHeads, StoredSnapshot, StoreHistory
 from accord.kernel.clock import format_time, parse_time
 

@@ -26,7 +26,6 @@ from accord.community.links import NodeLinks
 from accord.community.rules import checks, routing, wire
 from accord.community.rules.capabilities import CapabilityDescriptor, Version, read_descriptor
 from accord.community.rules.formats import Level, display_id
-from accord.community.rules.requests import SignedRequest
 from accord.community.rules.routing import (
     CallHistory,
     CallNeeds,
@@ -37,6 +36,7 @@ from accord.community.rules.routing import (
     RetryPolicy,
     Route,
 )
+from accord.community.rules.wire import SignedRequest
 from accord.community.settings import RoutingSettings
 from accord.kernel.clock import Clock
 from accord.kernel.signing import SigningKey

@@ -15,10 +15,9 @@ from accord.community.bus import Topics
 from accord.community.communities import HostedCommunity
 from accord.community.dialler import Link, Links
 from accord.community.errors import Code, CommunityError
-from accord.community.join import sync_or_begin
+from accord.community.intake import DISK, EARLY, QUOTA
 from accord.community.log import LogUpdate
 from accord.community.peers import Endpoint, OwnManifests, PeerBook
-from accord.community.quota import DISK, EARLY, QUOTA
 from accord.community.retention import maintain_log
 from accord.community.rules import formats, manifests
 from accord.community.rules.formats import Level
@@ -34,7 +33,7 @@ from accord.community.rules.gossip import (
 from accord.community.rules.manifests import REPUBLISH_SECONDS
 from accord.community.seed_peers import SeedPeers
 from accord.community.settings import NodeSettings
-from accord.community.sync import SyncResult
+from accord.community.sync import SyncResult, sync_or_begin
 from accord.kernel.clock import Clock
 from accord.storage import StoreError
 from accord.telemetry.metrics import family

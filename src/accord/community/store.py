@@ -39,8 +39,8 @@ from sqlalchemy import (
 from accord.community.rules.chains import MEMBERSHIP_TYPES, ChainLink
 from accord.community.rules.event import Event, Position, read_stored_event
 from accord.community.rules.formats import EVENT_TYPES
+from accord.community.rules.reconcile import SyncBody, SyncItem
 from accord.community.rules.snapshots import SNAPSHOTS_KEPT, Snapshot, Stub
-from accord.community.rules.sync import SyncBody, SyncItem
 from accord.storage import BulkInsert, JournalRecord, Schema, StoreError, journal
 
 EVENT_STREAM: Final = "community.events"

@@ -1,6 +1,10 @@
 """Sync over the bus: a session with another node, and the routes that answer one.
 
-Received events are on disk before the next request, so an interrupted session loses nothing.
+Received events are on disk before the next request, so an interrupted session loses nothing. A log
+that lacks what others have pruned starts over from a snapshot: membership events are never pruned,
+so the log eventually proves who the anchors are, and a snapshot is trusted only for pruned content,
+and only if two anchors signed it (one where there is only one).
+
 Members read and write; the holder of an open invite may read and push its own `joined` event.
 Section 7.6 of the specification is implemented too.
 """
@@ -9,6 +13,7 @@ import asyncio
 import secrets
 from collections import deque
 from collections.abc import Awaitable, Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import AsyncExitStack
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final, TypeVar
 
@@ -18,19 +23,31 @@ from starlette.routing import Route
 from accord.community.bus import AdmittedRequest, Bus
 from accord.community.client import Client
 from accord.community.errors import Code, CommunityError, bad_request
-from accord.community.log import EventLog, IntakeReceipt, LogUpdate
-from accord.community.retention import receive_stubs
+from accord.community.intake import IntakeReceipt
+from accord.community.log import EventLog, LogUpdate
+from accord.community.peers import Endpoint, PeerBook
+from accord.community.retention import adopt_snapshot, receive_stubs
 from accord.community.rules.event import parse_event
 from accord.community.rules.formats import Level
-from accord.community.rules.reconcile import FetchBodies, SyncInitiator, SyncReply, respond_sync
-from accord.community.rules.sync import SALT_BYTES, SyncBody, SyncIndex, SyncItem
-from accord.community.snapshots import SNAPSHOT, SnapshotServer
+from accord.community.rules.reconcile import (
+    SALT_BYTES,
+    FetchBodies,
+    SyncBody,
+    SyncIndex,
+    SyncInitiator,
+    SyncItem,
+    SyncReply,
+    respond_sync,
+)
+from accord.community.rules.snapshots import Snapshot, choose_snapshot
+from accord.community.rules.state import CommunityState, read_state
+from accord.community.snapshots import SNAPSHOT, SnapshotServer, fetch_snapshot, fetch_voucher
 from accord.community.store import sync_bodies, sync_items
 from accord.kernel import canonical
 
 if TYPE_CHECKING:
     from accord.community.communities import HostedCommunity
-    from accord.community.peers import PeerBook
+    from accord.community.dialler import Dialler
 
 T = TypeVar("T")
 
@@ -239,8 +256,94 @@ _JOINED: Final = "community.member.joined"
 _MAX_EVENTS: Final = 10_000
 
 
+async def sync_or_begin(
+    hosted: "HostedCommunity", client: Client, dialler: "Dialler"
+) -> SyncResult:
+    """Sync with a node; if it has pruned events that this log lacks, start over from a snapshot.
+
+    Raises what `sync_with` raises, and `unauthorized` if too few anchors signed a snapshot.
+    """
+    met = await sync_with(client, hosted.holdings)
+    if met.lacking == 0:
+        return met
+    snapshot = await begin_with_snapshot(hosted, client, dialler)
+    if snapshot is None:
+        return met
+    while not (again := await sync_with(client, hosted.holdings)).is_complete:
+        pass  # each such sync brought something new
+    await finish_beginning(hosted, snapshot)
+    return again
+
+
+async def begin_with_snapshot(
+    hosted: "HostedCommunity", client: Client, dialler: "Dialler"
+) -> Snapshot | None:
+    """Start a log from a snapshot if the other node has pruned its own; None if not needed.
+
+    Raises `unauthorized` if too few anchors signed one: by this log where this node is a member,
+    else by the snapshot itself, which `finish_beginning` checks.
+    """
+    first = await fetch_snapshot(client, None, folder=hosted.log.folder)
+    if first is None:
+        return None
+    state = await asyncio.to_thread(read_state, first.state)
+    if not state.roster.floors:
+        return None
+    # A member's own log says who the anchors are; in a snapshot anybody could name itself one.
+    told = await hosted.log.view(_anchors) if hosted.is_member else _anchors(state)
+    anchors = told - {hosted.own_id}
+    snapshots = [first]
+    for node_id in sorted(anchors - {first.author}):
+        if len(snapshots) > 1:
+            break
+        snapshots += await _ask_anchor(hosted, state, node_id, first, dialler)
+    agreed = await asyncio.to_thread(choose_snapshot, snapshots, anchors)
+    await adopt_snapshot(hosted.log, agreed, frozenset(anchors))
+    return agreed
+
+
+def _anchors(state: CommunityState) -> set[str]:
+    members = state.roster.members.items()
+    return {node_id for node_id, member in members if member.level is Level.ANCHOR}
+
+
+async def finish_beginning(hosted: "HostedCommunity", snapshot: Snapshot) -> None:
+    """Fold the log after a snapshot start; raises `unauthorized` if the signer was no anchor."""
+    await hosted.log.refold()
+    if hosted.level_of(snapshot.author) is not Level.ANCHOR:
+        raise CommunityError(
+            Code.UNAUTHORIZED,
+            "the snapshot that this log began with was not signed by an anchor",
+            where=snapshot.author,
+            mend="remove the community's log and join through another node",
+        )
+
+
+async def _ask_anchor(
+    hosted: "HostedCommunity",
+    state: CommunityState,
+    node_id: str,
+    first: Snapshot,
+    dialler: "Dialler",
+) -> list[Snapshot]:
+    manifest = state.content.manifests.get(node_id)
+    for endpoint in manifest.endpoints if manifest is not None else ():
+        try:
+            async with AsyncExitStack() as opened:
+                address = Endpoint(*endpoint).url
+                client, _ = await dialler.dial(
+                    address, hosted.community_id, opened, node_id=node_id
+                )
+                found = await fetch_voucher(client, first)
+        except CommunityError:
+            continue  # another endpoint or another anchor may answer
+        if found is not None:
+            return [found]
+    return []
+
+
 def sync_routes(
-    bus: Bus, communities: Mapping[str, "HostedCommunity"], book: "PeerBook"
+    bus: Bus, communities: Mapping[str, "HostedCommunity"], book: PeerBook
 ) -> Sequence[Route]:
     """The HTTP routes of sync; `book` learns who calls."""
     answering = _SyncServer(communities, book)
@@ -258,7 +361,7 @@ def sync_routes(
 
 
 class _SyncServer:
-    def __init__(self, communities: Mapping[str, "HostedCommunity"], book: "PeerBook") -> None:
+    def __init__(self, communities: Mapping[str, "HostedCommunity"], book: PeerBook) -> None:
         self._communities = communities
         self._book = book
         self._snapshots = SnapshotServer()

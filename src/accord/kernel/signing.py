@@ -17,7 +17,7 @@ from nacl.exceptions import BadSignatureError
 
 from accord.kernel import canonical
 from accord.kernel.errors import AccordError
-from accord.kernel.files import sync_folder, write_private
+from accord.kernel.files import create_private
 
 SEED_SIZE: Final = 32
 PUBLIC_SIZE: Final = 32
@@ -54,14 +54,8 @@ class SigningKey:
     def create(cls, path: Path) -> Self:
         """Create a key and its file, atomically and private; SigningError if it exists already."""
         key = cls.generate()
-        draft = path.with_name(f".{path.name}.{secrets.token_hex(8)}")
         try:
-            try:
-                write_private(draft, key.seed)
-                os.link(draft, path)  # fails where a rename would replace
-            finally:
-                draft.unlink(missing_ok=True)
-            sync_folder(path.parent)
+            create_private(path, key.seed)
         except FileExistsError:
             raise SigningError(
                 "there is a key file already", where=str(path), mend="choose another path"

@@ -29,11 +29,16 @@ from accord.community.rules.fold import (
     judge_events,
     subject,
 )
-from accord.community.rules.snapshots import digest_of_state
-from accord.community.rules.state import MAX_STATE_BYTES, StateItem, state_items, state_object
+from accord.community.rules.state import (
+    MAX_STATE_BYTES,
+    StateItem,
+    digest_of_state,
+    state_items,
+    state_object,
+)
 from accord.community.rules.verdicts import ACCEPTED, VERDICTS, Verdict
 from accord.kernel import canonical
-from accord.pipeline.rows import F, Row, columns, in_batches, map_partitions, rows_of
+from accord.pipeline.tables.table import F, Row, columns, in_batches, map_partitions, rows_of
 
 if TYPE_CHECKING:
     import pyarrow as pa

@@ -1,4 +1,4 @@
-"""A pipeline's folder: its layout, table format, lock and relocation.
+"""A pipeline's folder: its layout, lock, the files of its layers, relocation and table format.
 
 On a cluster every worker must see the folder under the same path. The lock belongs to an open
 file, which the JVM inherits: it is free when the last process that could still write has ended.
@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from io import FileIO
 from pathlib import Path
 from typing import Final
-from urllib.parse import quote
+from urllib.parse import quote, unquote, urlsplit
 
 from accord.kernel.files import sync_folder
 from accord.pipeline.errors import PipelineError
@@ -150,6 +150,39 @@ def _who(written: bytes) -> str:
     return f"process {pid} (`accord pipeline {doing}`)"
 
 
+_SINK_LOG: Final = "_spark_metadata"
+
+
+def layer_files(layout: Layout, layer: str) -> list[str]:
+    """The files of an append-only table that the sink's log names, as paths in its folder.
+
+    Others are of batches that never ended.
+    """
+    files: set[str] = set()
+    for batch in _batches(layout.table(layer) / _SINK_LOG):
+        for line in batch.read_text("utf-8").splitlines()[1:]:
+            entry = json.loads(line)
+            # The folder may have been moved since; the path below it is the same.
+            path = unquote(urlsplit(entry["path"]).path)
+            file = path.rpartition(f"/tables/{layer}/")[2]
+            if entry["action"] == "add":
+                files.add(file)
+            else:
+                files.discard(file)
+    return sorted(files)
+
+
+def _batches(log: Path) -> list[Path]:
+    """The entries of a log in order; a compacted one replaces those up to it."""
+    numbered = {
+        int(each.name.partition(".")[0]): each
+        for each in sorted(log.glob("[0-9]*"))
+        if re.fullmatch(r"[0-9]+(\.compact)?", each.name)
+    }
+    compact = [number for number, each in numbered.items() if each.suffix]
+    return [numbered[number] for number in sorted(numbered) if number >= max(compact, default=0)]
+
+
 # Greedy: a parent folder may be called `tables`, too.
 _NAMED: Final = re.compile(
     rf'("path":"file:(?://)?)/[^"\n]*(/(?:admitted|tables/(?:{"|".join(LAYERS)}))/[^"\n]*")'
@@ -177,7 +210,7 @@ def relocate(layout: Layout) -> None:
 
 def _logs(layout: Layout) -> Iterator[Path]:
     for layer in LAYERS:
-        folders = [layout.table(layer) / "_spark_metadata"]
+        folders = [layout.table(layer) / _SINK_LOG]
         folders += (layout.checkpoint(layer) / "sources").glob("*/")
         for folder in folders:
             yield from (each for each in folder.glob("[0-9]*") if each.is_file())

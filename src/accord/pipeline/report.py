@@ -15,8 +15,7 @@ from itertools import accumulate
 from typing import TYPE_CHECKING, Any, Final
 
 from accord.pipeline.errors import PipelineError
-from accord.pipeline.rows import F
-from accord.pipeline.tables.table import Tables, day
+from accord.pipeline.tables.table import F, Tables, day
 from accord.pipeline.text import shorten
 
 if TYPE_CHECKING:

@@ -22,7 +22,7 @@ from blake3 import blake3
 
 from accord import __version__, storage
 from accord.authority.nats.server import paused_server
-from accord.community.author import RestoreNote
+from accord.community.log import RestoreNote
 from accord.kernel.clock import SystemClock
 from accord.kernel.files import sync_folder
 from accord.station import store

@@ -30,7 +30,7 @@ from accord.community.rules import (
     Level,
     SignedRequest,
     read_descriptor,
-    requests,
+    wire,
 )
 from accord.kernel import canonical
 from accord.kernel.clock import format_time
@@ -136,7 +136,7 @@ class Stage:
             "body": body,
             "to": NODE.id,
         }
-        return requests.sign_request(key, **(members | changes))
+        return wire.sign_request(key, **(members | changes))
 
     async def send(
         self,
@@ -154,7 +154,7 @@ class Stage:
         async with httpx.AsyncClient(base_url="http://node", transport=transport) as http:
             answer = await http.request(method, path, content=content, headers=named)
         if request is not None and answer.headers.get("content-type") == "application/json":
-            requests.verify_response(
+            wire.verify_response(
                 answer.headers.raw,
                 request=request,
                 server=NODE.id,

@@ -20,7 +20,7 @@ from accord.community.bus import (
 )
 from accord.community.client import LocalTransport
 from accord.community.errors import Code, CommunityError
-from accord.community.rules import Level, requests
+from accord.community.rules import Level, wire
 from accord.kernel.clock import format_time
 from accord.kernel.signing import SigningKey
 from accord.testing import VirtualClock, run_virtual
@@ -195,7 +195,7 @@ BAD_QUERIES = [
 
 
 def signed_get(stage: Any, query: str, key: SigningKey) -> Any:
-    return requests.sign_path_request(
+    return wire.sign_path_request(
         key,
         path="/pubsub/v1/subscribe",
         query=query,

@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from accord.community.errors import Code, CommunityError
-from accord.community.rules import SignedRequest, requests, wire
+from accord.community.rules import SignedRequest, wire
 from accord.kernel.clock import format_time
 from accord.kernel.signing import SigningKey
 
@@ -27,7 +27,7 @@ json_values = st.recursive(
 
 
 def signed(body: Any = BODY, *, to: str | None = SERVER.id) -> SignedRequest:
-    return requests.sign_request(
+    return wire.sign_request(
         KEY,
         capability="llm.chat",
         version="1.0",
@@ -48,7 +48,7 @@ def asked(**changes: Any) -> SignedRequest:
         "timestamp": format_time(NOW),
         "to": SERVER.id,
     }
-    return requests.sign_path_request(KEY, **members | changes)
+    return wire.sign_path_request(KEY, **members | changes)
 
 
 def raw(named: dict[str, str]) -> list[tuple[bytes, bytes]]:
@@ -64,10 +64,10 @@ def code_of(function: Any, *args: Any, **named: Any) -> Code:
 @given(json_values)
 def test_what_is_signed_is_read_back(body: Any) -> None:
     request = signed(body)
-    read = requests.read_request(raw(request.headers), body)
+    read = wire.read_request(raw(request.headers), body)
     assert read == request
     assert read.digest == request.digest
-    requests.verify_request(read, SERVER.id)
+    wire.verify_request(read, SERVER.id)
 
 
 def test_the_headers_have_the_names_of_the_specification() -> None:
@@ -96,8 +96,8 @@ def test_each_header_is_bound(name: str) -> None:
         wire.SIGNATURE: asked().headers[wire.SIGNATURE],
     }
     changed = signed().headers | {name: elsewhere[name]}
-    read = requests.read_request(raw(changed), BODY)
-    assert code_of(requests.verify_request, read, SERVER.id) is Code.INVALID_SIGNATURE
+    read = wire.read_request(raw(changed), BODY)
+    assert code_of(wire.verify_request, read, SERVER.id) is Code.INVALID_SIGNATURE
 
 
 @pytest.mark.parametrize("name", list(signed().headers))
@@ -105,76 +105,76 @@ def test_each_header_comes_once_in_its_one_form(name: str) -> None:
     whole = signed().headers
     missing = {each: value for each, value in whole.items() if each != name}
     if name == wire.TO:
-        read = requests.read_request(raw(missing), BODY)
-        assert code_of(requests.verify_request, read, SERVER.id) is Code.INVALID_SIGNATURE
+        read = wire.read_request(raw(missing), BODY)
+        assert code_of(wire.verify_request, read, SERVER.id) is Code.INVALID_SIGNATURE
     else:
-        assert code_of(requests.read_request, raw(missing), BODY) is Code.BAD_REQUEST
+        assert code_of(wire.read_request, raw(missing), BODY) is Code.BAD_REQUEST
     twice = [*raw(whole), (name.lower().encode(), whole[name].encode())]
-    assert code_of(requests.read_request, twice, BODY) is Code.BAD_REQUEST
+    assert code_of(wire.read_request, twice, BODY) is Code.BAD_REQUEST
     wrong = Code.INVALID_SIGNATURE if name == wire.SIGNATURE else Code.BAD_REQUEST
     for value in ("", " ", whole[name] + " ", whole[name] + "=", "é"):
-        assert code_of(requests.read_request, raw(whole | {name: value}), BODY) is wrong
+        assert code_of(wire.read_request, raw(whole | {name: value}), BODY) is wrong
 
 
 @given(st.lists(st.tuples(st.sampled_from(list(signed().headers)), st.binary(max_size=60))))
 def test_no_headers_are_more_than_refused(found: list[tuple[str, bytes]]) -> None:
     with pytest.raises(CommunityError):
-        requests.read_request([(name.encode(), value) for name, value in found], BODY)
+        wire.read_request([(name.encode(), value) for name, value in found], BODY)
 
 
 def test_a_call_for_another_node_is_refused() -> None:
-    read = requests.read_request(raw(signed(to=STRANGER.id).headers), BODY)
-    assert code_of(requests.verify_request, read, SERVER.id) is Code.INVALID_SIGNATURE
+    read = wire.read_request(raw(signed(to=STRANGER.id).headers), BODY)
+    assert code_of(wire.verify_request, read, SERVER.id) is Code.INVALID_SIGNATURE
 
 
 def test_a_caller_may_leave_out_whom_it_means() -> None:
-    read = requests.read_request(raw(signed(to=None).headers), BODY)
+    read = wire.read_request(raw(signed(to=None).headers), BODY)
     assert read.to is None
-    requests.verify_request(read, SERVER.id)
+    wire.verify_request(read, SERVER.id)
 
 
 def test_another_body_is_refused() -> None:
-    read = requests.read_request(raw(signed().headers), {**BODY, "params": {"model": "x"}})
-    assert code_of(requests.verify_request, read, SERVER.id) is Code.INVALID_SIGNATURE
+    read = wire.read_request(raw(signed().headers), {**BODY, "params": {"model": "x"}})
+    assert code_of(wire.verify_request, read, SERVER.id) is Code.INVALID_SIGNATURE
 
 
 def test_bytes_that_are_not_json_are_signed_by_their_digest() -> None:
-    request = asked(path="/sync/v1/reconcile", query="", body=requests.opaque(b"\x01\x02"))
-    read = requests.read_path_request(
+    request = asked(path="/sync/v1/reconcile", query="", body=wire.opaque(b"\x01\x02"))
+    read = wire.read_path_request(
         raw(request.headers),
         path="/sync/v1/reconcile",
         query="",
-        body=requests.opaque(b"\x01\x02"),
+        body=wire.opaque(b"\x01\x02"),
     )
-    requests.verify_request(read, SERVER.id)
-    other = requests.read_path_request(
+    wire.verify_request(read, SERVER.id)
+    other = wire.read_path_request(
         raw(request.headers),
         path="/sync/v1/reconcile",
         query="",
-        body=requests.opaque(b"\x01\x03"),
+        body=wire.opaque(b"\x01\x03"),
     )
-    assert code_of(requests.verify_request, other, SERVER.id) is Code.INVALID_SIGNATURE
+    assert code_of(wire.verify_request, other, SERVER.id) is Code.INVALID_SIGNATURE
 
 
 def test_a_signed_get_is_bound_to_its_path_and_query() -> None:
     request = asked()
     named = raw(request.headers)
-    read = requests.read_path_request(named, path="/pubsub/v1/subscribe", query="topic=market")
+    read = wire.read_path_request(named, path="/pubsub/v1/subscribe", query="topic=market")
     assert (read, read.capability) == (request, None)
-    requests.verify_request(read, SERVER.id)
+    wire.verify_request(read, SERVER.id)
     for path, query in (("/pubsub/v1/subscribe", "topic=chat"), ("/bus/v1/ack", "topic=market")):
-        moved = requests.read_path_request(named, path=path, query=query)
-        assert code_of(requests.verify_request, moved, SERVER.id) is Code.INVALID_SIGNATURE
-    with_body = requests.read_path_request(
+        moved = wire.read_path_request(named, path=path, query=query)
+        assert code_of(wire.verify_request, moved, SERVER.id) is Code.INVALID_SIGNATURE
+    with_body = wire.read_path_request(
         named, path="/pubsub/v1/subscribe", query="topic=market", body=None
     )
-    assert code_of(requests.verify_request, with_body, SERVER.id) is Code.INVALID_SIGNATURE
+    assert code_of(wire.verify_request, with_body, SERVER.id) is Code.INVALID_SIGNATURE
 
 
 def test_a_call_is_no_path_request_and_the_other_way_round() -> None:
-    assert code_of(requests.read_request, raw(asked().headers), {}) is Code.BAD_REQUEST
+    assert code_of(wire.read_request, raw(asked().headers), {}) is Code.BAD_REQUEST
     assert (
-        code_of(requests.read_path_request, raw(signed().headers), path="/", query="")
+        code_of(wire.read_path_request, raw(signed().headers), path="/", query="")
         is Code.BAD_REQUEST
     )
 
@@ -225,7 +225,7 @@ def answered(request: SignedRequest, **changes: Any) -> dict[str, str]:
         "status": 200,
         "body": {"output": 1},
     }
-    return requests.sign_response(SERVER, **members | changes)
+    return wire.sign_response(SERVER, **members | changes)
 
 
 def verify(request: SignedRequest, named: dict[str, str], **changes: Any) -> None:
@@ -235,7 +235,7 @@ def verify(request: SignedRequest, named: dict[str, str], **changes: Any) -> Non
         "body": {"output": 1},
         "now": NOW,
     }
-    requests.verify_response(raw(named), request=request, **members | changes)
+    wire.verify_response(raw(named), request=request, **members | changes)
 
 
 def test_an_answer_is_verified() -> None:

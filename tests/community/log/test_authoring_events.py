@@ -7,8 +7,8 @@ from typing import Any
 
 import pytest
 
-from accord.community.author import SigningMarker
 from accord.community.errors import Code, CommunityError
+from accord.community.log import SigningMarker
 from accord.community.rules import Event, Status
 from accord.community.store import COMMUNITY_STORE
 from accord.kernel.signing import SigningKey

@@ -13,8 +13,8 @@ from hypothesis import strategies as st
 from sqlalchemy import Connection, select
 
 from accord.community.errors import Code
+from accord.community.intake import ProverPool, prove_event
 from accord.community.log import open_log
-from accord.community.proofs import ProverPool, prove_event
 from accord.community.rules import Event, compose_event
 from accord.community.store import COMMUNITY_STORE, EVENT_STREAM, events
 from accord.kernel import canonical
@@ -244,7 +244,7 @@ async def test_a_prover_that_is_killed_loses_nothing(town: Any) -> None:
         async with town.log(provers=provers) as log:
             assert (await log.receive(raws[:20])).accepted == 20
             children = psutil.Process().children()
-            mine = [c for c in children if "accord.community.proofs" in c.cmdline()]
+            mine = [c for c in children if "accord.community.intake" in c.cmdline()]
             assert len(mine) == 1
             mine[0].kill()
             assert (await log.receive(raws[20:])).accepted == 20

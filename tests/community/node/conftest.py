@@ -23,8 +23,8 @@ from accord.community.rules import (
     co_sign,
     compose_event,
     read_descriptor,
-    requests,
     state_bytes,
+    wire,
 )
 from accord.community.rules.tunnels import TunnelLimits
 from accord.community.settings import LogLimits, NodeSettings, RoutingSettings
@@ -218,7 +218,7 @@ class Street:
     def call(self, key: SigningKey, community: str, to: str | None, **changes: Any) -> Any:
         """A signed call of `experimental.echo`, ready to be sent anywhere."""
         body = {"params": {}, "input": {"text": "hello"}}
-        request = requests.sign_request(
+        request = wire.sign_request(
             key,
             capability="experimental.echo",
             version="1.0",

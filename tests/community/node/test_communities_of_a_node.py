@@ -226,8 +226,8 @@ async def test_a_log_that_was_lost_is_fetched_from_a_member_and_nothing_is_signe
 
 
 async def test_a_restored_log_is_settled_alone_by_one_call(street: Any) -> None:
-    from accord.community.author import RestoreNote
     from accord.community.identity import community_folder
+    from accord.community.log import RestoreNote
 
     alice = await street.house("alice")
     community = await street.found(alice)

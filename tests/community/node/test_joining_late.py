@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 from tests.community.node.conftest import post
 
-from accord.community import join, retention, snapshots
+from accord.community import retention, snapshots, sync
 from accord.community.errors import Code, CommunityError
 from accord.community.rules import Snapshot, sign_snapshot
 from accord.community.settings import LogLimits
@@ -232,7 +232,7 @@ async def test_a_member_makes_no_other_begin_again_by_a_state_in_which_it_is_an_
     monkeypatch.setattr(snapshots, "offered_snapshot", offer)
     async with bob.client(community, mallory) as client:
         with pytest.raises(CommunityError) as refused:
-            await join.begin_with_snapshot(bob.in_(community), client, bob.node.dialler)
+            await sync.begin_with_snapshot(bob.in_(community), client, bob.node.dialler)
     assert refused.value.code is Code.UNAUTHORIZED
     await bob.in_(community).log.refold()
     assert await bob.state(community) == before

@@ -18,9 +18,15 @@ from tests.pipeline.folders import SMALL
 from accord.pipeline.errors import PipelineError
 from accord.pipeline.folder import Layout, initialise
 from accord.pipeline.generate import generate
-from accord.pipeline.rules.lineage import Dataset, LineageRun, run_event
 from accord.pipeline.runs import create_draft, publish, run_once, runner, status
-from accord.pipeline.runs.lineage import Lineage, LineageTarget, state
+from accord.pipeline.runs.lineage import (
+    Dataset,
+    Lineage,
+    LineageRun,
+    LineageTarget,
+    run_event,
+    state,
+)
 from accord.web.outgoing import OutgoingPolicy
 
 if TYPE_CHECKING:

@@ -12,10 +12,16 @@ from tests.pipeline.reader.test_reader import release
 from typer.testing import CliRunner
 
 from accord.cli import app
-from accord.pipeline.catalog import contracts, meaning_of, read_expectations
+from accord.pipeline.catalog import (
+    EXPECTATIONS_FILE,
+    check_expectations,
+    contracts,
+    expectations_of,
+    meaning_of,
+    read_expectations,
+)
 from accord.pipeline.errors import PipelineError
 from accord.pipeline.folder import Layout
-from accord.pipeline.runs.expectations import FILE, check, expectations_of
 from accord.pipeline.runs.reader import given_tables
 
 NOW = 1_800_000_000_000
@@ -30,7 +36,7 @@ def broken(told: dict[str, Any], rows: list[dict[str, Any]] = ROWS) -> list[tupl
     expected = read_expectations({"things": [told]}, "here")
     tables = {"things": pa.Table.from_pylist(rows), "others": pa.table({"of": ["x"]})}
     with given_tables(tables) as reader:
-        return [(each.rows, each.act) for each in check(reader, expected, NOW)]
+        return [(each.rows, each.act) for each in check_expectations(reader, expected, NOW)]
 
 
 @pytest.mark.parametrize(
@@ -61,7 +67,7 @@ def test_an_empty_table_breaks_only_freshness() -> None:
         {"rule": "freshness", "columns": ["at"], "hours": 9},
     ]
     with given_tables({"things": empty}) as reader:
-        found = check(reader, read_expectations({"things": told}, "here"), NOW)
+        found = check_expectations(reader, read_expectations({"things": told}, "here"), NOW)
     assert [each.expectation for each in found] == ["at: at most 9 hours old"]
 
 
@@ -89,7 +95,7 @@ def test_an_expectation_that_cannot_be_checked_is_said_and_stops_nothing() -> No
 def test_expectations_that_nobody_can_mean_are_refused_with_the_file(
     tmp_path: Path, text: str
 ) -> None:
-    (tmp_path / FILE).write_text(text)
+    (tmp_path / EXPECTATIONS_FILE).write_text(text)
     with pytest.raises(PipelineError, match="expectation"):
         expectations_of(Layout(tmp_path))
 

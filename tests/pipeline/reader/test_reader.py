@@ -16,7 +16,7 @@ from accord.pipeline import session
 from accord.pipeline.errors import PipelineError
 from accord.pipeline.folder import Layout, initialise
 from accord.pipeline.runs import create_draft, publish
-from accord.pipeline.runs.reader import layer_files, open_reader
+from accord.pipeline.runs.reader import layer_paths, open_reader
 
 pytestmark = pytest.mark.slow
 
@@ -109,7 +109,7 @@ def test_a_layer_has_the_files_that_its_log_names_and_no_others(layout: Layout) 
     (layout.table("checked") / "_spark_metadata" / ".5.crc").write_bytes(b"")
     (layout.table("checked") / "stream=bus.calls" / "unended.parquet").write_bytes(b"PAR1")
     names = ["bad-0.parquet", "good-0.parquet", "good-1.parquet"]
-    assert [each.name for each in layer_files(layout, "checked")] == names
+    assert [each.name for each in layer_paths(layout, "checked")] == names
     with open_reader(layout) as reader:
         found = reader.ask("SELECT id, stream, body FROM quarantined", limit=9)
         assert found.rows == [["bad-0.parquet", "bus.calls", "{}"]]

@@ -6,12 +6,12 @@ from typing import TYPE_CHECKING
 import pytest
 from tests.pipeline.folders import bring_up
 
+from accord.pipeline.catalog import EXPECTATIONS_FILE
 from accord.pipeline.errors import PipelineError
 from accord.pipeline.folder import Layout
 from accord.pipeline.generate import generate
 from accord.pipeline.rules import streams
 from accord.pipeline.runs import published
-from accord.pipeline.runs.expectations import FILE
 
 pytestmark = pytest.mark.slow
 
@@ -26,12 +26,12 @@ def test_an_expectation_that_fails_stops_publishing_or_is_told(
 ) -> None:
     layout = Layout(tmp_path)
     generate(layout.root, events=400, seed=6, streams=(streams.BUS_CALLS,))
-    (tmp_path / FILE).write_text(BROKEN.format(act="stop"))
+    (tmp_path / EXPECTATIONS_FILE).write_text(BROKEN.format(act="stop"))
     with pytest.raises(PipelineError, match=r"nothing was published .*busiest: count: at most 1"):
         bring_up(layout, spark)
     assert published(layout) is None
 
-    (tmp_path / FILE).write_text(BROKEN.format(act="warn"))
+    (tmp_path / EXPECTATIONS_FILE).write_text(BROKEN.format(act="warn"))
     outcome = bring_up(layout, spark)
     assert "busiest" in {each.table for each in outcome.findings}
     version = published(layout)

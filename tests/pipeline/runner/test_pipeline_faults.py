@@ -24,8 +24,9 @@ from accord.pipeline.landing import (
     release_retired,
 )
 from accord.pipeline.rules import streams
-from accord.pipeline.runs import SparkTarget, admit, admitted, published, queries, refresh, run_once
+from accord.pipeline.runs import SparkTarget, admit, admitted, published, refresh, run_once
 from accord.pipeline.session import watch_session
+from accord.pipeline.tables import layers
 from accord.storage import JournalEntry
 
 pytestmark = pytest.mark.slow
@@ -98,7 +99,7 @@ def test_a_checkpoint_that_does_not_fit_its_table_is_noticed_said_and_mended(
     standing = published(layout)
     assert standing is not None
     assert standing.name == "00000001"
-    queries.reset_layers(layout, layer)
+    layers.reset_layers(layout, layer)
     outcome = bring_up(layout, spark)
     assert outcome.version == "00000002"
     assert all(account.balances for account in outcome.accounts)

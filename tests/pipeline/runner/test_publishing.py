@@ -9,9 +9,9 @@ from tests.pipeline.folders import SMALL
 from accord import __version__
 from accord.pipeline.errors import PipelineError
 from accord.pipeline.folder import Layout, initialise, table_format
-from accord.pipeline.runs import queries, status
+from accord.pipeline.runs import status
 from accord.pipeline.runs import versions as publishing
-from accord.pipeline.tables import GoldTable, downstream
+from accord.pipeline.tables import GoldTable, downstream, layers
 
 pytestmark = pytest.mark.slow
 
@@ -161,7 +161,7 @@ def test_a_layer_is_forgotten_with_its_checkpoint_and_all_that_follow(tmp_path: 
     for layer in ("bronze", "checked", "silver"):
         layout.table(layer).mkdir(parents=True)
         layout.checkpoint(layer).mkdir(parents=True)
-    assert queries.reset_layers(layout, "checked") == ("checked", "silver")
+    assert layers.reset_layers(layout, "checked") == ("checked", "silver")
     assert layout.table("bronze").exists()
     assert layout.checkpoint("bronze").exists()
     for layer in ("checked", "silver"):
@@ -174,9 +174,9 @@ def test_forgetting_that_was_cut_short_is_finished_by_the_next_run(tmp_path: Pat
     layout.checkpoint("silver").mkdir(parents=True)
     layout.runs.mkdir()
     (layout.runs / "forgetting.json").write_text(json.dumps(["silver"]))
-    queries.finish_reset(layout)
+    layers.finish_reset(layout)
     assert not layout.checkpoint("silver").exists()
-    queries.finish_reset(layout)
+    layers.finish_reset(layout)
 
 
 def test_the_table_format_is_chosen_once(tmp_path: Path) -> None:

@@ -8,7 +8,6 @@ embedded server are created once; those of an external system are read from a fo
 
 import asyncio
 import os
-import secrets
 import ssl
 import stat
 from dataclasses import dataclass, field
@@ -24,7 +23,7 @@ from accord.authority.rules import jwt
 from accord.authority.rules.errors import AuthorityError, Code
 from accord.authority.rules.jwt import KeyType, NKey, XKey
 from accord.fabric.link import NatsClient
-from accord.kernel.files import sync_folder, write_private
+from accord.kernel.files import create_private
 
 _log = structlog.stdlib.get_logger(__name__)
 
@@ -296,7 +295,7 @@ class SystemKeys:
             folder.mkdir(mode=0o700, parents=True, exist_ok=True)
             _separate_streams(folder)
             if not (folder / "xkey.nk").exists():
-                _create(folder / "xkey.nk", XKey.generate().seed)
+                create_private(folder / "xkey.nk", XKey.generate().seed.encode())
             return cls(
                 operator=_key(folder / "operator.nk", KeyType.OPERATOR),
                 system=_key(folder / "system.nk", KeyType.ACCOUNT),
@@ -379,16 +378,5 @@ def _separate_streams(folder: Path) -> None:
 
 def _key(file: Path, kind: KeyType) -> NKey:
     if not file.exists():
-        _create(file, NKey.generate(kind).seed)
+        create_private(file, NKey.generate(kind).seed.encode())
     return read_key(file, kind)
-
-
-def _create(file: Path, text: str) -> None:
-    """Create a file atomically; never replaces one."""
-    draft = file.with_name(f".{file.name}.{secrets.token_hex(8)}")
-    try:
-        write_private(draft, text.encode())
-        os.link(draft, file)
-    finally:
-        draft.unlink(missing_ok=True)
-    sync_folder(file.parent)

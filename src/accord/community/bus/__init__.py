@@ -1,12 +1,12 @@
 """The signed bus: calls between devices that trust keys, not addresses.
 
-`rules.checks` lists the checks of a call, `admission` and `calls` make them; `calls` has what a
-node offers and runs it; `ledger` remembers requests across restarts; `topics` sends to subscribers;
+`rules.checks` lists the checks of a call, `exchange` and `calls` make them; `calls` has what a node
+offers and runs it; `ledger` remembers requests across restarts; `topics` sends to subscribers;
 `server` has the HTTP routes.
 """
 
-from accord.community.bus.admission import AdmittedRequest, Rates
 from accord.community.bus.calls import Call, Frame, Offer, Registry
+from accord.community.bus.exchange import AdmittedRequest, Rates
 from accord.community.bus.ledger import (
     BUS_STORE,
     CALL_STREAM,

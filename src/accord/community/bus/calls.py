@@ -16,14 +16,16 @@ import structlog
 from starlette.responses import Response
 from starlette.types import Message, Receive, Scope, Send
 
-from accord.community.bus.admission import AdmittedRequest, Rates, rate_limited
-from accord.community.bus.answers import (
+from accord.community.bus.exchange import (
+    AdmittedRequest,
     AnswerSigner,
+    Rates,
     RequestContext,
     SentAnswer,
     SignedAnswer,
     error_body,
     internal_failure,
+    rate_limited,
     storage_failure,
 )
 from accord.community.bus.ledger import MAX_KEPT_ANSWER, CallLedger

@@ -26,7 +26,7 @@ from sqlalchemy import (
     select,
 )
 
-from accord.community.bus.answers import SignedAnswer
+from accord.community.bus.exchange import SignedAnswer
 from accord.community.rules.checks import REPLAY_SECONDS, ReplayGuard, RequestClaim, RequestStatus
 from accord.kernel.clock import Clock
 from accord.kernel.errors import AccordError

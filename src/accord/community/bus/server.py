@@ -17,14 +17,17 @@ from starlette.types import Message
 from starlette.websockets import WebSocket, WebSocketDisconnect, WebSocketState
 
 from accord.community.bus import calls
-from accord.community.bus.admission import Admission, AdmittedRequest, Rates, rate_limited
-from accord.community.bus.answers import (
+from accord.community.bus.calls import CallServer, Registry
+from accord.community.bus.exchange import (
+    Admission,
+    AdmittedRequest,
     AnswerSigner,
+    Rates,
     RequestContext,
     error_body,
     internal_failure,
+    rate_limited,
 )
-from accord.community.bus.calls import CallServer, Registry
 from accord.community.bus.ledger import CallLedger
 from accord.community.bus.topics import SubscriptionServer, Topics
 from accord.community.errors import Code, CommunityError, bad_request

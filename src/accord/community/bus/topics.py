@@ -15,8 +15,8 @@ from typing import Any, Final
 from starlette.requests import Request as HttpRequest
 from starlette.responses import Response
 
-from accord.community.bus.admission import AdmittedRequest
-from accord.community.bus.answers import (
+from accord.community.bus.exchange import (
+    AdmittedRequest,
     AnswerSigner,
     RequestContext,
 )

@@ -67,9 +67,28 @@ from accord.community.rules.invites import (
 )
 from accord.community.rules.manifests import Pins, check_community, sign_node
 from accord.community.rules.membership import Roster, cutoff_of, signers
-from accord.community.rules.reconcile import SaltedIndex, SyncInitiator, respond_sync
+from accord.community.rules.reconcile import (
+    FIRST_BOUND,
+    LAST_BOUND,
+    MAX_SYNC_BODY,
+    MAX_SYNC_RANGES,
+    RECORD_BYTES,
+    RangeMode,
+    SaltedIndex,
+    SyncBody,
+    SyncIndex,
+    SyncInitiator,
+    SyncItem,
+    SyncLimits,
+    SyncMessage,
+    SyncRange,
+    decode_item,
+    decode_message,
+    encode_item,
+    encode_message,
+    respond_sync,
+)
 from accord.community.rules.replay import NeedsHistoryError, Replay
-from accord.community.rules.requests import SignedRequest
 from accord.community.rules.routing import (
     FRESH_SECONDS,
     QUARANTINE_SECONDS,
@@ -91,7 +110,6 @@ from accord.community.rules.snapshots import (
     Stub,
     check_snapshot_author,
     choose_snapshot,
-    digest_of_state,
     read_snapshot,
     read_stub,
     settled_state,
@@ -102,30 +120,14 @@ from accord.community.rules.snapshots import (
 from accord.community.rules.state import (
     CommunityState,
     StateItem,
+    digest_of_state,
     read_state,
     state_bytes,
     state_items,
     state_object,
 )
-from accord.community.rules.sync import (
-    FIRST_BOUND,
-    LAST_BOUND,
-    MAX_SYNC_BODY,
-    MAX_SYNC_RANGES,
-    RECORD_BYTES,
-    RangeMode,
-    SyncBody,
-    SyncIndex,
-    SyncItem,
-    SyncLimits,
-    SyncMessage,
-    SyncRange,
-    decode_item,
-    decode_message,
-    encode_item,
-    encode_message,
-)
 from accord.community.rules.verdicts import ACCEPTED, VERDICTS, Status, Verdict
+from accord.community.rules.wire import SignedRequest
 
 __all__ = [
     "ACCEPTED",

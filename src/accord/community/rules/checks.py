@@ -10,7 +10,7 @@ from accord.community.errors import Code, CommunityError, bad_request
 from accord.community.rules import wire
 from accord.community.rules.capabilities import CapabilityDescriptor
 from accord.community.rules.formats import Level
-from accord.community.rules.requests import SignedRequest
+from accord.community.rules.wire import SignedRequest
 
 SCHEMA_HASH: Final = "X-HearthNet-Schema-Hash"
 """A caller that wants the very same schemas, not only a fitting version, sends their hash."""

@@ -8,14 +8,13 @@ from collections.abc import Callable, Collection, Iterable
 from dataclasses import asdict, dataclass
 from typing import Any, Final
 
-from blake3 import blake3
 from cachetools import LRUCache
 
 from accord.community.errors import Code, CommunityError, bad_request
 from accord.community.rules import formats
 from accord.community.rules.event import MAX_LAMPORT, Position
 from accord.community.rules.formats import Level
-from accord.community.rules.state import CommunityState, read_state, state_bytes
+from accord.community.rules.state import CommunityState, digest_of_state, read_state, state_bytes
 from accord.community.rules.verdicts import Status
 from accord.kernel import canonical, signing
 from accord.kernel.identifiers import is_ulid
@@ -80,11 +79,6 @@ class Snapshot:
         if signature is None or not formats.is_id(self.author):
             return False
         return signing.verify_bytes(signing.parse_id(self.author), signed, signature)
-
-
-def digest_of_state(state: bytes) -> str:
-    """The digest by which a retention floor names a state."""
-    return "blake3:" + blake3(state).hexdigest()
 
 
 def settled_state(state: bytes) -> bytes:

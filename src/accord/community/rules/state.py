@@ -4,6 +4,8 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any, Final, NamedTuple
 
+from blake3 import blake3
+
 from accord.community.errors import bad_request
 from accord.community.rules import formats
 from accord.community.rules.chains import Chain
@@ -336,6 +338,11 @@ def _runs_out(post: MarketPost) -> float:
 def state_bytes(state: CommunityState) -> bytes:
     """Encode a state."""
     return canonical.encode(state_object(state))
+
+
+def digest_of_state(state: bytes) -> str:
+    """The digest by which a retention floor names a state."""
+    return "blake3:" + blake3(state).hexdigest()
 
 
 def state_object(state: CommunityState) -> JsonObject:

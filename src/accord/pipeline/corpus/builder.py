@@ -29,9 +29,9 @@ from accord.pipeline.corpus.sources import NAME, FolderSource, Source
 from accord.pipeline.corpus.store import Catalogue, parts_folder
 from accord.pipeline.errors import PipelineError
 from accord.pipeline.folder import Layout, lock_folder
-from accord.pipeline.rows import F
 from accord.pipeline.runs.runner import Progress, SparkTarget, no_progress
 from accord.pipeline.session import cores, watch_session
+from accord.pipeline.tables.table import F
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any, Final, TypeAlias
 
 from accord.capabilities.rag.documents import MAX_BYTES
 from accord.pipeline.errors import PipelineError
-from accord.pipeline.rows import F
+from accord.pipeline.tables.table import F
 
 if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame, SparkSession

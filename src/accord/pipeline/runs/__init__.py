@@ -11,9 +11,6 @@ if TYPE_CHECKING:
         admit,
         admitted,
     )
-    from accord.pipeline.runs.queries import (
-        StoredTables,
-    )
     from accord.pipeline.runs.runner import (
         RunOutcome,
         SparkTarget,
@@ -34,6 +31,9 @@ if TYPE_CHECKING:
         published_tables,
         require_query,
         run_query,
+    )
+    from accord.pipeline.tables.layers import (
+        StoredTables,
     )
 
 __all__ = [
@@ -63,7 +63,7 @@ _HOMES: Final = {
     "GoldVersion": "accord.pipeline.runs.versions",
     "RunOutcome": "accord.pipeline.runs.runner",
     "SparkTarget": "accord.pipeline.runs.runner",
-    "StoredTables": "accord.pipeline.runs.queries",
+    "StoredTables": "accord.pipeline.tables.layers",
     "admit": "accord.pipeline.landing",
     "admitted": "accord.pipeline.landing",
     "create_draft": "accord.pipeline.runs.versions",

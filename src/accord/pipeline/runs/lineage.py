@@ -1,7 +1,9 @@
 """Lineage of runs: OpenLineage events in `runs/lineage.jsonl`, and posted to a URL if one is set.
 
-An event is in the file before it is posted. What could not be posted is posted with the next event.
-Neither a receiver that does not answer nor an event that cannot be written stops a run.
+A RunEvent is that of https://openlineage.io/spec/2-0-2/OpenLineage.json, with the facets schema,
+version, statistics of inputs and outputs, and errorMessage. It is in the file before it is posted.
+What could not be posted is posted with the next event. Neither a receiver that does not answer nor
+an event that cannot be written stops a run.
 """
 
 import asyncio
@@ -14,18 +16,112 @@ from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any, Final, Literal, TypeAlias
 
 from accord import __version__
+from accord.kernel.clock import format_time
 from accord.kernel.errors import AccordError
 from accord.pipeline.folder import DEFAULT_FORMAT, LAYERS, Layout, table_format
 from accord.pipeline.landing import Landing, admitted, segment_schema
-from accord.pipeline.rules.lineage import Dataset, Kind, LineageRun, run_event
-from accord.pipeline.runs.reader import layer_files, table_files
+from accord.pipeline.runs.reader import layer_paths, table_files
 from accord.pipeline.runs.versions import published
 
 if TYPE_CHECKING:
     from accord.web.outgoing import OutgoingPolicy
+
+
+Kind: TypeAlias = Literal["START", "COMPLETE", "FAIL", "ABORT"]
+
+NAMESPACE: Final = "accord"
+"""The namespace of the jobs."""
+
+_SPEC: Final = "https://openlineage.io/spec"
+_EVENT: Final = f"{_SPEC}/2-0-2/OpenLineage.json#/$defs/RunEvent"
+_FACETS: Final = {
+    "errorMessage": "1-0-0/ErrorMessageRunFacet",
+    "inputStatistics": "1-0-0/InputStatisticsInputDatasetFacet",
+    "outputStatistics": "1-0-2/OutputStatisticsOutputDatasetFacet",
+    "schema": "1-0-0/SchemaDatasetFacet",
+    "version": "1-0-0/DatasetVersionDatasetFacet",
+}
+_LONGEST_ERROR: Final = 1000
+
+
+@dataclass(frozen=True, slots=True)
+class LineageRun:
+    """A run of the pipeline."""
+
+    id: str  # a UUID
+    job: str  # such as `pipeline.run`
+    release: str  # of Accord
+
+
+@dataclass(frozen=True, slots=True)
+class Dataset:
+    """A table or stream that a run reads or writes."""
+
+    place: str  # a folder, or a URL without user and password
+    name: str
+    columns: Sequence[tuple[str, str]] = ()  # names and types
+    rows: int | None = None
+    bytes: int | None = None
+    version: str | None = None
+
+
+def run_event(
+    run: LineageRun,
+    kind: Kind,
+    at_ms: int,
+    inputs: Sequence[Dataset] = (),
+    outputs: Sequence[Dataset] = (),
+    error: str | None = None,
+) -> dict[str, Any]:
+    """The event that tells of a transition of a run."""
+    producer = f"urn:accord:pipeline:{run.release}"
+    facets = {}
+    if error is not None:
+        told = {"message": error[:_LONGEST_ERROR], "programmingLanguage": "PYTHON"}
+        facets["errorMessage"] = _facet(producer, "errorMessage", told)
+    return {
+        "eventType": kind,
+        "eventTime": format_time(at_ms / 1000, millis=True),
+        "producer": producer,
+        "schemaURL": _EVENT,
+        "run": {"runId": run.id, "facets": facets},
+        "job": {"namespace": NAMESPACE, "name": run.job, "facets": {}},
+        "inputs": [_dataset(producer, each, "input") for each in inputs],
+        "outputs": [_dataset(producer, each, "output") for each in outputs],
+    }
+
+
+def _dataset(producer: str, each: Dataset, side: str) -> dict[str, Any]:
+    namespace, path = _named(each)
+    facets, statistics = {}, {}
+    if each.columns:
+        fields = [{"name": name, "type": kind} for name, kind in each.columns]
+        facets["schema"] = _facet(producer, "schema", {"fields": fields})
+    if each.version is not None:
+        facets["version"] = _facet(producer, "version", {"datasetVersion": each.version})
+    if each.rows is not None:
+        counted = {"rowCount": each.rows} | ({} if each.bytes is None else {"size": each.bytes})
+        statistics[f"{side}Statistics"] = _facet(producer, f"{side}Statistics", counted)
+    return {"namespace": namespace, "name": path, "facets": facets, f"{side}Facets": statistics}
+
+
+def _named(each: Dataset) -> tuple[str, str]:
+    """Namespace and name, as OpenLineage's conventions for files and object stores have it."""
+    scheme, found, rest = each.place.partition("://")
+    if not found:
+        return "file", f"{each.place.rstrip('/')}/{each.name}"
+    host, _, path = rest.partition("/")
+    return f"{scheme}://{host}", "/".join(part for part in (path.strip("/"), each.name) if part)
+
+
+def _facet(producer: str, name: str, members: Mapping[str, Any]) -> dict[str, Any]:
+    home = _FACETS[name]
+    url = f"{_SPEC}/facets/{home}.json#/$defs/{home.partition('/')[2]}"
+    return {"_producer": producer, "_schemaURL": url, **members}
+
 
 FILE: Final = "lineage.jsonl"
 _STATE: Final = "lineage.json"
@@ -33,7 +129,7 @@ _MOST: Final = 16 << 20
 """Bytes after which the file of events is put aside, and the one before it is removed."""
 
 _SECONDS: Final = 10.0
-_LONGEST: Final = 200
+_LONGEST_REASON: Final = 200
 _MORE: Final = frozenset({408, 425, 429})
 """Statuses below 500 after which an event is posted again."""
 
@@ -111,7 +207,7 @@ class Lineage:
             # The stream is in the names of the layer's folders.
             Dataset(str(layers), layer, [("stream", "string"), *columns], rows.get(layer, 0))
             for layer in LAYERS
-            if (columns := _columns(layer_files(self.layout, layer)))
+            if (columns := _columns(layer_paths(self.layout, layer)))
         ]
         gold = published(self.layout)
         if gold is None or gold.name != version:
@@ -209,5 +305,5 @@ async def _post(target: LineageTarget, waiting: bytes, posted: int) -> tuple[int
     except (httpx.HTTPError, httpx.InvalidURL) as error:
         return posted, f"the receiver cannot be reached ({type(error).__name__})"
     except AccordError as error:
-        return posted, error.what[:_LONGEST]
+        return posted, error.what[:_LONGEST_REASON]
     return posted, refused

@@ -9,10 +9,9 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from accord.pipeline.catalog import TableContract, contracts, meaning_of
+from accord.pipeline.catalog import TableContract, contracts, expectations_of, meaning_of
 from accord.pipeline.errors import PipelineError
 from accord.pipeline.folder import Layout
-from accord.pipeline.runs.expectations import expectations_of
 from accord.pipeline.runs.reader import open_reader, table_files
 from accord.pipeline.runs.versions import open_published
 

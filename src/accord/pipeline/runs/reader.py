@@ -4,18 +4,15 @@ Every gold table is a view. Of the published version there are also the layers, 
 `quarantined` of refused records with their bodies. A query can read nothing outside the folder.
 """
 
-import json
-import re
 import threading
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
-from urllib.parse import unquote, urlsplit
 
 from accord.pipeline.errors import PipelineError, missing_extra
-from accord.pipeline.folder import DEFAULT_FORMAT, LAYERS, Layout, table_format
+from accord.pipeline.folder import DEFAULT_FORMAT, LAYERS, Layout, layer_files, table_format
 from accord.pipeline.runs.versions import (
     QUARANTINED,
     GoldVersion,
@@ -32,7 +29,6 @@ if TYPE_CHECKING:
 MOST_SECONDS: Final = 3600.0
 """Seconds after which a query is interrupted unless its caller says otherwise."""
 
-_LOG: Final = "_spark_metadata"
 _SKIPPED: Final = 2048
 _SETTINGS: Final = {
     "autoinstall_known_extensions": "false",
@@ -46,32 +42,9 @@ def table_files(version: GoldVersion, table: str) -> list[Path]:
     return version.files(table)
 
 
-def layer_files(layout: Layout, layer: str) -> list[Path]:
-    """The Parquet files of a layer that its log names; others are of batches that never ended."""
-    folder = layout.table(layer)
-    files: set[Path] = set()
-    for log in _logs(folder / _LOG):
-        for line in log.read_text("utf-8").splitlines()[1:]:
-            entry = json.loads(line)
-            # The folder may have been moved since; the path below it is the same.
-            path = unquote(urlsplit(entry["path"]).path)
-            file = folder / path.rpartition(f"/tables/{layer}/")[2]
-            if entry["action"] == "add":
-                files.add(file)
-            else:
-                files.discard(file)
-    return sorted(files)
-
-
-def _logs(folder: Path) -> list[Path]:
-    """The logs of all batches in order; a compacted one replaces those up to it."""
-    numbered = {
-        int(each.name.partition(".")[0]): each
-        for each in sorted(folder.glob("[0-9]*"))
-        if re.fullmatch(r"[0-9]+(\.compact)?", each.name)
-    }
-    compact = [number for number, each in numbered.items() if each.suffix]
-    return [numbered[number] for number in sorted(numbered) if number >= max(compact, default=0)]
+def layer_paths(layout: Layout, layer: str) -> list[Path]:
+    """The Parquet files of a layer."""
+    return sorted(layout.table(layer) / each for each in layer_files(layout, layer))
 
 
 @dataclass(frozen=True)
@@ -182,7 +155,7 @@ def read_version(
 ) -> Iterator[TableReader]:
     """Read a version that the caller holds, or a draft, and the named layers."""
     files = {table: table_files(version, table) for table in version.tables}
-    files |= {layer: layer_files(layout, layer) for layer in layers}
+    files |= {layer: layer_paths(layout, layer) for layer in layers}
     with _connected() as connection:
         if limits is not None:
             limits.apply(connection)

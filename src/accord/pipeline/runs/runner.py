@@ -14,11 +14,13 @@ from typing import TYPE_CHECKING, Any, Final
 
 from accord import __version__
 from accord.pipeline import folder
+from accord.pipeline.catalog import EXPECTATIONS_FILE, Finding, check_expectations, expectations_of
 from accord.pipeline.errors import PipelineError
 from accord.pipeline.folder import (
     DEFAULT_FORMAT,
     LAYERS,
     Layout,
+    layer_files,
     lock_folder,
     lock_holder,
     table_format,
@@ -37,15 +39,19 @@ from accord.pipeline.landing import (
 )
 from accord.pipeline.rules.streams import STREAMS
 from accord.pipeline.runs import lineage as events
-from accord.pipeline.runs import queries, versions
-from accord.pipeline.runs.expectations import FILE, Finding, check, expectations_of
+from accord.pipeline.runs import versions
 from accord.pipeline.runs.lineage import Lineage, LineageTarget
-from accord.pipeline.runs.queries import NewTables, StoredTables
 from accord.pipeline.runs.reader import read_version
 from accord.pipeline.runs.versions import GoldVersion
 from accord.pipeline.session import PATIENCE, open_session, watch_session
-from accord.pipeline.tables import GOLD
-from accord.pipeline.tables.layers import StreamAccount, accounting, accounts
+from accord.pipeline.tables import GOLD, layers
+from accord.pipeline.tables.layers import (
+    NewTables,
+    StoredTables,
+    StreamAccount,
+    accounting,
+    accounts,
+)
 from accord.pipeline.tables.table import GoldTable
 
 if TYPE_CHECKING:
@@ -87,7 +93,7 @@ def prepare(
 ) -> tuple[list[Segment], list[DamagedSegment]]:
     """The steps before Spark: finish an interrupted reset, relocate the folder, admit segments."""
     table_format(layout)
-    queries.finish_reset(layout)
+    layers.finish_reset(layout)
     folder.relocate(layout)
     return admit(layout, landing, lambda done, total: progress("admission", done, total))
 
@@ -126,7 +132,7 @@ def run(
     rows, seconds = {}, {}
     for layer in LAYERS:
         step(layer)
-        passed = queries.catch_up(layer, tables, landed, alive)
+        passed = layers.catch_up(layer, tables, landed, alive)
         rows[layer], seconds[layer] = passed.rows, passed.seconds
     step("accounting")
     started = time.monotonic()
@@ -141,7 +147,7 @@ def run(
         "layers": versions.layer_ids(layout),
         "accounts": [asdict(each) for each in account],
     }
-    now = {layer: queries.layer_files(layout, layer) for layer in ("checked", "silver")}
+    now = {layer: layer_files(layout, layer) for layer in ("checked", "silver")}
     facts["layer_files"] = now
     whole = versions.whole_tables(definitions, previous, refreshed)
     stale = versions.stale_tables(definitions, previous, facts, whole)
@@ -215,12 +221,13 @@ def _require_expected(layout: Layout, draft: GoldVersion) -> Sequence[Finding]:
         return ()
     expected = expectations_of(layout)
     with read_version(layout, draft) as reader:
-        findings = check(reader, expected, int(draft.facts["published_at"]))
+        findings = check_expectations(reader, expected, int(draft.facts["published_at"]))
     if broken := [each for each in findings if each.act == "stop" and each.rows]:
         told = "; ".join(f"{each.table}: {each.expectation} ({each.rows} rows)" for each in broken)
         raise PipelineError(
             f"the tables are not as expected, and nothing was published ({told[:1000]})",
-            mend=f"look into the records, or change {FILE} in the folder if it is the cause",
+            mend=f"look into the records, or change {EXPECTATIONS_FILE} in the folder if it is the "
+            "cause",
         )
     return findings
 
@@ -285,7 +292,7 @@ def refresh(
         )
     with lock_folder(layout, f"refresh {table}") as lock:
         if table in LAYERS:
-            queries.reset_layers(layout, table)
+            layers.reset_layers(layout, table)
         if table == "bronze":
             recheck_admitted(layout, lambda done, total: progress("verification", done, total))
             forget_released(layout)
@@ -324,18 +331,9 @@ def run_continuously(
                     while not stop.is_set():
                         news = prepare(layout, landing, progress)
                         if news[0] or (not has_run and admitted(layout)):
-                            with (
-                                told.of_run("pipeline.run") as end,
-                                watch_session(spark, layout.spark_log, where.patience) as alive,
-                            ):
-                                outcome = run(
-                                    layout,
-                                    spark,
-                                    now_ms=_now(),
-                                    definitions=definitions,
-                                    news=news,
-                                    progress=progress,
-                                    alive=alive,
+                            with told.of_run("pipeline.run") as end:
+                                outcome = _watched_run(
+                                    layout, spark, where, definitions, news, progress
                                 )
                                 end(outcome.version, outcome.rows)
                             release_retired(layout, landing)
@@ -373,28 +371,33 @@ def _run(
         name = current.name if current else None
         return RunOutcome(name, False, spoilt=news[1], accounts=account)
     progress("starting Spark", 0, 1)
-    with (
-        told.of_run(job) as end,
-        where.open(layout, lock) as spark,
-        watch_session(spark, layout.spark_log, where.patience) as alive,
-    ):
-        outcome = run(
+    with told.of_run(job) as end, where.open(layout, lock) as spark:
+        outcome = _watched_run(layout, spark, where, definitions, news, progress, refreshed)
+        end(outcome.version, outcome.rows)
+    release_retired(layout, landing)
+    return outcome
+
+
+def _watched_run(
+    layout: Layout,
+    spark: "SparkSession",
+    where: SparkTarget,
+    definitions: Sequence[GoldTable],
+    news: tuple[Sequence[Segment], Sequence[DamagedSegment]],
+    progress: Progress,
+    refreshed: Collection[str] = (),
+) -> RunOutcome:
+    with watch_session(spark, layout.spark_log, where.patience) as alive:
+        return run(
             layout,
             spark,
-            now_ms=_now(),
+            now_ms=int(time.time() * 1000),
             definitions=definitions,
             refreshed=refreshed,
             news=news,
             progress=progress,
             alive=alive,
         )
-        end(outcome.version, outcome.rows)
-    release_retired(layout, landing)
-    return outcome
-
-
-def _now() -> int:
-    return int(time.time() * 1000)
 
 
 def status(layout: Layout, landing: str | None = None) -> dict[str, Any]:

@@ -39,8 +39,7 @@ from accord.pipeline.tables.table import (
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
-    from accord.pipeline.runs.queries import NewTables, StoredTables
-    from accord.pipeline.tables.layers import StreamAccount
+    from accord.pipeline.tables.layers import NewTables, StoredTables, StreamAccount
 
 KEPT_VERSIONS: Final = 3
 """How many versions are kept, the published one included."""
@@ -331,7 +330,7 @@ def _follow(
     tables: "StoredTables", table: GoldTable, before: Sequence[Path], new: "NewTables"
 ) -> list[Path] | None:
     """The files of a table that follows from what is new; None if it must be built whole."""
-    from accord.pipeline.runs.queries import WithinTables
+    from accord.pipeline.tables.layers import WithinTables
 
     way = table.follows
     if isinstance(way, Append):
@@ -502,7 +501,7 @@ def run_query(
 
 def published_tables(layout: Layout, spark: "SparkSession", version: GoldVersion) -> "StoredTables":
     """The tables of a published version."""
-    from accord.pipeline.runs.queries import StoredTables
+    from accord.pipeline.tables.layers import StoredTables
 
     files: dict[str, Sequence[Path]] = {name: version.files(name) for name in version.tables}
     return StoredTables(spark, layout, table_format(layout), version.path, files)

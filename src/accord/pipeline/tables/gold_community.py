@@ -10,9 +10,8 @@ from accord.community.rules.chains import MEMBERSHIP_TYPES
 from accord.community.rules.content import DEFAULT_POST_TTL_SECONDS
 from accord.community.rules.verdicts import Status
 from accord.pipeline import fold
-from accord.pipeline.rows import F, batch_of
 from accord.pipeline.rules.streams import COMMUNITY_EVENTS
-from accord.pipeline.tables.table import GoldTable, Tables, Touched
+from accord.pipeline.tables.table import F, GoldTable, Tables, Touched, batch_of
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame

@@ -7,15 +7,17 @@ only their structure.
 from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any, Final
 
-from accord.pipeline.rows import F, columns, flat_map
 from accord.pipeline.rules import streams
 from accord.pipeline.tables.table import (
     Append,
+    F,
     Full,
     GoldTable,
     Merge,
     Tables,
     Touched,
+    columns,
+    flat_map,
     moment,
 )
 

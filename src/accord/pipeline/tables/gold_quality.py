@@ -6,9 +6,8 @@ Days are those on which a record was written; refused records count on the day t
 from functools import reduce
 from typing import TYPE_CHECKING, Final
 
-from accord.pipeline.rows import F
 from accord.pipeline.rules.streams import STREAMS
-from accord.pipeline.tables.table import Full, GoldTable, Merge, Tables, day
+from accord.pipeline.tables.table import F, Full, GoldTable, Merge, Tables, day
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame

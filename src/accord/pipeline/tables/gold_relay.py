@@ -6,9 +6,8 @@ Verdicts are the gate's own, read from its records.
 from collections.abc import Callable, Iterator, Mapping
 from typing import TYPE_CHECKING, Any, Final
 
-from accord.pipeline.rows import F, columns, flat_map
 from accord.pipeline.rules import streams
-from accord.pipeline.tables.table import Append, Full, GoldTable, Tables, day
+from accord.pipeline.tables.table import Append, F, Full, GoldTable, Tables, columns, day, flat_map
 
 if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame

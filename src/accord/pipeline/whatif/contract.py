@@ -11,10 +11,9 @@ from typing import TYPE_CHECKING, Any, Final
 from accord.contracts import CompatibilityReport, compare, digest
 from accord.kernel import canonical
 from accord.pipeline.errors import PipelineError
-from accord.pipeline.rows import F, columns, flat_map
 from accord.pipeline.rules import streams
 from accord.pipeline.rules.proposals import CallOutcome, ProposedContract, witness, written_by
-from accord.pipeline.tables.table import Tables
+from accord.pipeline.tables.table import F, Tables, columns, flat_map
 from accord.pipeline.text import SampleRecord, count, format_table, percentage, shorten
 
 if TYPE_CHECKING:

@@ -7,11 +7,10 @@ from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 from accord.kernel import canonical
 from accord.kernel.errors import AccordError
-from accord.pipeline.rows import F, columns
 from accord.pipeline.rules import streams
 from accord.pipeline.rules.proposals import ProposedPolicy
 from accord.pipeline.tables.gold_relay import latest_rows
-from accord.pipeline.tables.table import Tables
+from accord.pipeline.tables.table import F, Tables, columns
 from accord.pipeline.text import SampleRecord, count, format_table, percentage
 from accord.relay.rules.decision_records import DecisionRecord, from_record
 from accord.relay.rules.gate import Candidate, Decision, PolicyKey, decide

@@ -7,13 +7,12 @@ from typing import TYPE_CHECKING, Any, Final
 from accord.community.rules.event import Event
 from accord.kernel import canonical
 from accord.pipeline.errors import PipelineError
-from accord.pipeline.rows import F
 from accord.pipeline.rules import proposals
 from accord.pipeline.rules.checks import EventHead
 from accord.pipeline.rules.proposals import RevocationCut
 from accord.pipeline.rules.streams import COMMUNITY_EVENTS
 from accord.pipeline.tables import SILVER, gold_community
-from accord.pipeline.tables.table import GivenTables, Tables
+from accord.pipeline.tables.table import F, GivenTables, Tables
 from accord.pipeline.text import count, format_table, shorten
 
 if TYPE_CHECKING:

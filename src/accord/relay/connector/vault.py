@@ -44,7 +44,7 @@ from sqlalchemy.dialects import postgresql, sqlite
 
 from accord.kernel import canonical
 from accord.kernel.clock import Clock
-from accord.kernel.files import sync_folder, write_private
+from accord.kernel.files import create_private, replace_private
 from accord.kernel.identifiers import UlidSource
 from accord.relay.connector.store import ControlChange, Principal, Storage
 from accord.relay.connector.tables import (
@@ -247,20 +247,12 @@ def _stamp(path: Path) -> tuple[int, int] | None:
 def _create(
     path: Path, keys: Sequence[bytes], prepared: bytes | None = None, *, replace: bool = False
 ) -> None:
-    draft = path.with_name(f".{path.name}.{secrets.token_hex(8)}")
     lines = [canonical.encode_base64url(key) for key in keys]
     if prepared is not None:
         lines.append(_PREPARED + canonical.encode_base64url(prepared))
+    put = replace_private if replace else create_private
     try:
-        try:
-            write_private(draft, "".join(f"{line}\n" for line in lines).encode())
-            if replace:
-                draft.replace(path)
-            else:
-                os.link(draft, path)  # fails where a rename would replace
-        finally:
-            draft.unlink(missing_ok=True)
-        sync_folder(path.parent)
+        put(path, "".join(f"{line}\n" for line in lines).encode())
     except FileExistsError:
         raise
     except OSError as error:

@@ -23,7 +23,7 @@ from accord.relay.errors import Code, RelayError
 from accord.relay.gateway.agent import Agent, prepare_agent
 from accord.relay.gateway.sessions import AgentHost
 from accord.relay.gateway.settings import GatewaySettings, IdlePolicy
-from accord.relay.gateway.socket import Dial, Link, SocketClosed, websocket_dialer
+from accord.relay.gateway.socket import ConnectorSocket, Dial, SocketClosed, websocket_dialer
 from accord.relay.rules.connection import ConnectionEnd, Redial, dial_url, http_url, is_nearby
 from accord.relay.rules.frames import (
     Described,
@@ -287,7 +287,7 @@ class RelayGateway:
             self._clock,
             chance,
         )
-        self._link: Link | None = None
+        self._link: ConnectorSocket | None = None
         self._stopping = asyncio.Event()
         self._woken = asyncio.Event()
         self._has_run = False
@@ -356,7 +356,12 @@ class RelayGateway:
         return await self._go_idle(link, self._limits.held, may_freeze=self._suspend is not None)
 
     async def _go_idle(
-        self, link: Link, hold: float, *, may_freeze: bool = True, has_wake_url: bool = True
+        self,
+        link: ConnectorSocket,
+        hold: float,
+        *,
+        may_freeze: bool = True,
+        has_wake_url: bool = True,
     ) -> bool:
         """Drain and close.
 
@@ -447,7 +452,7 @@ class RelayGateway:
         handshaken = False
         try:
             async with self._dial(dial_url(self._url), self._token()) as socket:
-                link = Link(socket, self._limits, self.counts)
+                link = ConnectorSocket(socket, self._limits, self.counts)
                 descriptors = await link.handshake(self._hellos)
                 handshaken = True
                 self._connected(link, descriptors)
@@ -461,7 +466,7 @@ class RelayGateway:
         finally:
             self._disconnected()
 
-    def _connected(self, link: Link, descriptors: tuple[Descriptor, ...]) -> None:
+    def _connected(self, link: ConnectorSocket, descriptors: tuple[Descriptor, ...]) -> None:
         self._link = link
         self.stay_awake()
         self._life.move(GatewayState.RUNNING)
@@ -477,7 +482,7 @@ class RelayGateway:
         if self._life.state in (GatewayState.RUNNING, GatewayState.DRAINING) and not is_leaving:
             self._life.move(GatewayState.CONNECTING, "the connection was lost")
 
-    async def _handle(self, link: Link, frame: Frame) -> None:
+    async def _handle(self, link: ConnectorSocket, frame: Frame) -> None:
         match frame:
             case Inbound() | Passthrough() | InterruptInbound():
                 self.stay_awake()
@@ -495,7 +500,7 @@ class RelayGateway:
             case _:
                 self.counts["unknown frames"] += 1
 
-    async def _drain(self, link: Link, within: float | None = None) -> bool:
+    async def _drain(self, link: ConnectorSocket, within: float | None = None) -> bool:
         """Have the connector buffer, then finish; True when all is done and confirmed."""
         self._life.move(GatewayState.DRAINING)
         if not await link.unless_lost(self._ask_to_buffer(link), self._limits.idle_ack):
@@ -507,7 +512,7 @@ class RelayGateway:
             return False
         return await link.unless_lost(self._settle(), within)
 
-    async def _ask_to_buffer(self, link: Link) -> None:
+    async def _ask_to_buffer(self, link: ConnectorSocket) -> None:
         with suppress(SocketClosed):  # then it is lost, too
             await link.send([GoingIdle()])
         await link.idle_acked.wait()

@@ -24,7 +24,7 @@ from accord.kernel import canonical
 from accord.kernel.clock import Clock, SystemClock
 from accord.relay.gateway.inbox import ReceivedEvent, actions, retry_store
 from accord.relay.gateway.limits import GatewayLimits
-from accord.relay.gateway.socket import Link, SocketClosed
+from accord.relay.gateway.socket import ConnectorSocket, SocketClosed
 from accord.relay.rules.connection import backoff
 from accord.relay.rules.egress import (
     Attempt,
@@ -247,7 +247,7 @@ class Requests:
         self._on_outcome = on_outcome
         self._slots = asyncio.Semaphore(limits.pending_outbound)
         self._pending: dict[str, _Request] = {}
-        self._link: Link | None = None
+        self._link: ConnectorSocket | None = None
         self._is_linked = asyncio.Event()
         self._stored: StoredActions | None = None
         self._entries: dict[str, _Entry] = {}
@@ -351,7 +351,7 @@ class Requests:
         found = await self._stored.find(request_id)
         return None if found is None else found.result
 
-    async def connected(self, link: Link) -> None:
+    async def connected(self, link: ConnectorSocket) -> None:
         """Use this link from now on, and send again what was not answered."""
         self._link = link
         self._is_linked.set()
@@ -565,7 +565,7 @@ class Requests:
             entry.in_doubt = True
         return answer
 
-    async def _exchange(self, link: Link, entry: _Entry) -> Result | None:
+    async def _exchange(self, link: ConnectorSocket, entry: _Entry) -> Result | None:
         answer: asyncio.Future[Result | None] = asyncio.get_running_loop().create_future()
         self._exchanges[entry.request_id] = answer
         try:

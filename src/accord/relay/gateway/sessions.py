@@ -22,7 +22,7 @@ from accord.relay.gateway.agent import Agent, Reply, Turn, run_agent
 from accord.relay.gateway.inbox import OpenInbox, ReceivedEvent, StoredInbox, retry_store
 from accord.relay.gateway.outbox import RecentChats, Requests
 from accord.relay.gateway.settings import GatewaySettings
-from accord.relay.gateway.socket import Link, SocketClosed
+from accord.relay.gateway.socket import ConnectorSocket, SocketClosed
 from accord.relay.rules.frames import (
     Descriptor,
     Inbound,
@@ -162,7 +162,7 @@ class Intake:
     settings: GatewaySettings
     counts: Counter[str]
     _session_rules: SessionRules = field(init=False)
-    _queue: asyncio.Queue[tuple[Link, IncomingFrame]] = field(init=False)
+    _queue: asyncio.Queue[tuple[ConnectorSocket, IncomingFrame]] = field(init=False)
     _open: int = 0
 
     def __post_init__(self) -> None:
@@ -175,7 +175,7 @@ class Intake:
         """Whether every event was given to its session."""
         return self._open == 0
 
-    async def put(self, link: Link, frame: IncomingFrame) -> None:
+    async def put(self, link: ConnectorSocket, frame: IncomingFrame) -> None:
         """Take a frame; waits while too many are queued."""
         self._open += 1
         await self._queue.put((link, frame))
@@ -186,7 +186,7 @@ class Intake:
             batch = [await self._queue.get()]
             while not self._queue.empty():
                 batch.append(self._queue.get_nowait())
-            waiting: list[tuple[Link, Inbound | Passthrough]] = []
+            waiting: list[tuple[ConnectorSocket, Inbound | Passthrough]] = []
             for link, frame in batch:
                 if isinstance(frame, InterruptInbound):
                     # In order: after the events before it.
@@ -199,7 +199,7 @@ class Intake:
             await self._take(waiting)
             self._open -= len(batch)
 
-    async def _take(self, frames: list[tuple[Link, Inbound | Passthrough]]) -> None:
+    async def _take(self, frames: list[tuple[ConnectorSocket, Inbound | Passthrough]]) -> None:
         read = [self._read(frame) for _, frame in frames]
         wanted = [delivery for delivery in read if delivery is not None]
         numbers = await retry_store(lambda: self.inbox.take(wanted), "take") if wanted else []
@@ -208,7 +208,7 @@ class Intake:
                 self.counts["duplicates"] += 1
             else:
                 await self._give(number, delivery)
-        acks: dict[Link, list[InboundAck]] = {}
+        acks: dict[ConnectorSocket, list[InboundAck]] = {}
         for link, frame in frames:
             if frame.buffer_id is not None:
                 acks.setdefault(link, []).append(InboundAck(frame.buffer_id))

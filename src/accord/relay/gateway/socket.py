@@ -144,8 +144,8 @@ _log = structlog.stdlib.get_logger(__name__)
 _EARLY = 4096
 
 
-class Link:
-    """An open socket, from the first hello on.
+class ConnectorSocket:
+    """An open socket to the connector, from the first hello on.
 
     Attributes:
         idle_acked: Set when the connector confirmed that it buffers.
