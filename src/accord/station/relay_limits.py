@@ -77,6 +77,15 @@ class ConnectorSettings(RelaySettings):
             description="how long a link code, and then its confirmation, can be used",
         ),
     ] = 600
+    link_codes: Annotated[
+        int,
+        Field(
+            ge=1,
+            le=1000,
+            description="how many link codes of one agent are good at once; a further one replaces "
+            "the oldest",
+        ),
+    ] = 5
     link_tries: Annotated[
         int,
         Field(
@@ -111,6 +120,29 @@ class ConnectorSettings(RelaySettings):
             description="direct messages about linking that one person gets answers to",
         ),
     ] = 20
+    gateway_bots: Annotated[
+        int,
+        Field(
+            ge=1,
+            le=10_000,
+            description="through how many bots one gateway may speak, which is also how many "
+            "hellos it may send on one connection",
+        ),
+    ] = 64
+    route_keys: Annotated[
+        int,
+        Field(
+            ge=1, le=100_000, description="how many route keys one agent may claim on one platform"
+        ),
+    ] = 1_000
+    listed_places: Annotated[
+        int,
+        Field(
+            ge=1,
+            le=1_000_000,
+            description="how many routes, shared places, grants and open places are listed of each",
+        ),
+    ] = 10_000
     profile_chats: Annotated[
         int,
         Field(
@@ -142,6 +174,15 @@ class ConnectorSettings(RelaySettings):
     platform_seconds: Annotated[
         float, Field(gt=0, le=_YEAR, description="how long a platform may take for that answer")
     ] = 3.0
+    unknown_seconds: Annotated[
+        float,
+        Field(
+            gt=0,
+            le=_YEAR,
+            description="for how long a platform that could not say who sees a channel is not "
+            "asked again; at most `visibility_seconds`",
+        ),
+    ] = 5.0
     freshness_seconds: Annotated[
         float,
         Field(
@@ -155,6 +196,9 @@ class ConnectorSettings(RelaySettings):
     wake_timeout_seconds: Annotated[
         float, Field(gt=0, le=_YEAR, description="how long a poke may take")
     ] = 5.0
+    wakes_at_once: Annotated[
+        int, Field(ge=1, le=10_000, description="how many pokes are under way at once")
+    ] = 32
     managed_tenant_claim: Annotated[
         str,
         Field(
@@ -273,6 +317,17 @@ class ConnectorSettings(RelaySettings):
     parked_rows: Annotated[
         int, Field(ge=1, le=100_000, description="how many messages may wait so for one agent")
     ] = 1000
+    park_sessions: Annotated[
+        int,
+        Field(
+            ge=1,
+            le=100_000,
+            description="how many sessions with such messages are decided again in one round",
+        ),
+    ] = 200
+    park_at_once: Annotated[
+        int, Field(ge=1, le=10_000, description="how many of them at the same time")
+    ] = 20
     open_per_minute: Annotated[
         int,
         Field(
@@ -325,6 +380,23 @@ class ConnectorSettings(RelaySettings):
     outbox_longest_pause_seconds: Annotated[
         float, Field(gt=0, le=_YEAR, description="the longest pause between two attempts")
     ] = 300.0
+    asked_pause_seconds: Annotated[
+        float,
+        Field(
+            gt=0,
+            le=86_400,
+            description="the longest pause that is kept when a platform asks for one; also the "
+            "longest between two attempts",
+        ),
+    ] = 3600.0
+    outbox_lanes: Annotated[
+        int,
+        Field(
+            ge=1,
+            le=100_000,
+            description="in how many chats a connector sends what waited, at the same time",
+        ),
+    ] = 100
     outbox_rows: Annotated[
         int, Field(ge=1, le=10_000_000, description="how many replies of one agent may wait")
     ] = 1000
@@ -357,6 +429,15 @@ class ConnectorSettings(RelaySettings):
     sweep_seconds: Annotated[
         float, Field(gt=0, le=_YEAR, description="how often each connector looks for what waits")
     ] = 1.0
+    stranded_seconds: Annotated[
+        float,
+        Field(
+            gt=0,
+            le=_YEAR,
+            description="how long a message may wait for an agent that has not gone idle before "
+            "the agent is woken",
+        ),
+    ] = 60.0
     retention_seconds: Annotated[
         float, Field(gt=0, le=86_400, description="how often what is too old is removed")
     ] = 30.0

@@ -6,7 +6,6 @@ from hypothesis import strategies as st
 
 from accord.relay.rules import Outcome, Result
 from accord.relay.rules.egress import (
-    LONGEST_PAUSE,
     Attempt,
     OutboxStep,
     RetryLimits,
@@ -44,21 +43,28 @@ def test_each_outcome_has_its_step(
     assert decide(attempt, LIMITS, 0.5).step is step
 
 
-@given(st.integers(1, 200), st.floats(0, 1), st.none() | st.floats(0, 1e8))
-def test_a_pause_is_as_long_as_asked_for_and_never_endless(
-    count: int, chance: float, asked: float | None
+@given(
+    st.integers(1, 200),
+    st.floats(0, 1),
+    st.none() | st.floats(0, 1e8),
+    st.sampled_from((2.0, 3600.0)),
+)
+def test_a_pause_is_as_long_as_asked_for_and_never_longer_than_allowed(
+    count: int, chance: float, asked: float | None, longest: float
 ) -> None:
     attempt = Attempt(failed(Outcome.RETRYABLE, asked), count, 0.0, 0.0)
-    decision = decide(attempt, RetryLimits(expire_after=1e9), chance)
+    limits = RetryLimits(expire_after=1e9, longest_asked=longest)
+    decision = decide(attempt, limits, chance)
     assert decision.step is OutboxStep.RETRY
-    assert min(asked or 0.0, LONGEST_PAUSE) <= decision.pause <= LONGEST_PAUSE
-    assert is_due(100.0 + decision.pause, 100.0 + decision.pause)
+    assert min(asked or 0.0, longest) <= decision.pause <= longest
+    assert is_due(100.0 + decision.pause, 100.0 + decision.pause, longest)
 
 
 def test_a_clock_that_was_set_back_holds_nothing_up() -> None:
-    assert not is_due(due_at=130.0, now=100.0)
-    assert is_due(due_at=100.0, now=130.0)
-    assert is_due(due_at=1_000_000.0, now=100.0)
+    assert not is_due(due_at=130.0, now=100.0, longest_asked=3600.0)
+    assert is_due(due_at=100.0, now=130.0, longest_asked=3600.0)
+    assert is_due(due_at=1_000_000.0, now=100.0, longest_asked=3600.0)
+    assert is_due(due_at=130.0, now=100.0, longest_asked=20.0)
 
 
 @pytest.mark.parametrize(

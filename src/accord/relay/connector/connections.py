@@ -77,8 +77,7 @@ TRY_LATER = 1013
 NO_PLATFORM: Final = "no such platform"
 
 _BYTES_PER_FRAME = 64 * 1024
-# How many identities one gateway may front, and how much of a refused one's name is kept.
-_MOST_HELLOS = 64
+# How much of a refused identity's name is kept.
 _LONGEST_NAME = 80
 
 _log = structlog.stdlib.get_logger(__name__)
@@ -296,7 +295,7 @@ class SocketConnection:
 
     async def _greet(self, hello: Hello) -> None:
         self._hellos += 1
-        if self._hellos > _MOST_HELLOS:
+        if self._hellos > self.context.limits.gateway_bots:
             # Each may be written to the store.
             await self.close(POLICY, "too many hellos")
             return

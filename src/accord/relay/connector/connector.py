@@ -62,7 +62,6 @@ from accord.storage import Store, StoreError
 from accord.telemetry.metrics import family, histogram
 
 # The longest that another connector can make a platform wait.
-_LONGEST_PAUSE = 3600.0
 _log = structlog.stdlib.get_logger(__name__)
 
 
@@ -269,7 +268,7 @@ class Delivery:
 
     def _pause(self, hint: BusHint) -> None:
         name, _, bot_id = hint.instance.partition(":")
-        seconds = min(max(hint.number, 0) / 1000, _LONGEST_PAUSE)
+        seconds = min(max(hint.number, 0) / 1000, self.context.limits.asked_pause_seconds)
         for platform in self.platforms:
             if (platform.name, platform.bot_id) != (name, bot_id):
                 continue

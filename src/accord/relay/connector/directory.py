@@ -170,6 +170,7 @@ class Directory:
             {} if platforms is None else platforms,
             clock,
             seconds=settings.visibility_seconds,
+            unknown_seconds=settings.unknown_seconds,
             timeout=settings.platform_seconds,
         )
         self._clock = clock
@@ -266,8 +267,9 @@ class Directory:
             raise RelayError(Code.BAD_REQUEST, "a hello names a platform and a bot by their ids")
         profile = await self._profile(principal.instance)
         if profile is None or (platform, bot_id) not in profile.fronted:
+            most = self.settings.gateway_bots
             await self.changes.change(
-                lambda change: registry.front(change, principal.instance, platform, bot_id)
+                lambda change: registry.front(change, principal.instance, platform, bot_id, most)
             )
 
     async def note_hello(

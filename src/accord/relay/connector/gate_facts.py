@@ -526,8 +526,6 @@ def read_stopped_instances(connection: Connection) -> list[str]:
 
 
 _MOST_VISIBILITIES: Final = 50_000
-# Unknown answers are asked again sooner: the cause may be transient.
-_UNKNOWN_SECONDS: Final = 5.0
 
 
 class PlatformPermissions(Protocol):
@@ -579,6 +577,8 @@ class VisibilityCache:
     clock: Clock
     _: KW_ONLY
     seconds: float = 30.0
+    # Unknown answers are asked again sooner: the cause may be transient.
+    unknown_seconds: float = 5.0
     timeout: float = 3.0
     _known: dict[VisibilityKey, tuple[Visibility, float]] = field(default_factory=dict)
     _asking: dict[VisibilityKey, asyncio.Task[Visibility]] = field(default_factory=dict)
@@ -637,7 +637,7 @@ class VisibilityCache:
         if flushes == self._flushes:
             while len(self._known) >= _MOST_VISIBILITIES:
                 del self._known[next(iter(self._known))]
-            lasting = _UNKNOWN_SECONDS if found is Visibility.UNKNOWN else self.seconds
+            lasting = self.unknown_seconds if found is Visibility.UNKNOWN else self.seconds
             self._known.pop(view, None)
             self._known[view] = found, self.clock.monotonic() + min(lasting, self.seconds)
         return found

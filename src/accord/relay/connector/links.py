@@ -6,7 +6,7 @@ Codes are stored as keyed digests, compared in constant time and used once. A me
 
 import hmac
 from dataclasses import dataclass, field
-from typing import Final, NamedTuple
+from typing import NamedTuple
 
 from sqlalchemy import delete, insert, select
 
@@ -38,10 +38,6 @@ class LinkCode:
     code: str = field(repr=False)
 
 
-MOST_CODES: Final = 5
-"""How many codes of one instance can be out at once; a further one replaces the oldest."""
-
-
 class LinkMessage(NamedTuple):
     """The author and the event of a message about linking."""
 
@@ -50,8 +46,10 @@ class LinkMessage(NamedTuple):
     event: str
 
 
-def offer(change: ControlChange, keyring: Keyring, instance: str, code: str, until: int) -> None:
-    """Store a code by which an account can be linked to the instance."""
+def offer(
+    change: ControlChange, keyring: Keyring, instance: str, code: LinkCode, most: int
+) -> None:
+    """Store a code by which an account can be linked to the instance, and drop all but `most`."""
     registry.need(change.connection, instance)
     mine = link_codes.c.instance == instance
     change.connection.execute(delete(link_codes).where(mine, link_codes.c.expires_at <= change.now))
@@ -62,14 +60,14 @@ def offer(change: ControlChange, keyring: Keyring, instance: str, code: str, unt
         .scalars()
         .all()
     )
-    for digest in out[MOST_CODES - 1 :]:
+    for digest in out[most - 1 :]:
         change.connection.execute(delete(link_codes).where(link_codes.c.digest == digest))
     change.connection.execute(
         insert(link_codes).values(
-            digest=keyring.digests(_normalise(code))[0],
+            digest=keyring.digests(_normalise(code.code))[0],
             instance=instance,
             created_at=change.now,
-            expires_at=until,
+            expires_at=code.expires_at,
         )
     )
     change.touch("codes")

@@ -102,17 +102,20 @@ class Control:
         require_names(gatewayId=asked.gateway_id, platform=asked.platform, botId=asked.bot_id)
         for key in asked.route_keys:
             require_names(routeKeys=key)
-        if len(asked.route_keys) > policies.MOST_KEYS:
+        settings = self._settings
+        if len(asked.route_keys) > settings.route_keys:
             raise RelayError(
                 Code.BAD_REQUEST,
-                f"at most {policies.MOST_KEYS} route keys are allowed",
+                f"at most {settings.route_keys} route keys are allowed",
                 where="routeKeys",
             )
         self._check_wake_url(asked.wake_url)
         secret_id = self._ids.new()
         return await self._change(
             f"managed {claims.instance}",
-            lambda change: registry.provision(change, self._keyring, claims, asked, secret_id),
+            lambda change: registry.provision(
+                change, self._keyring, claims, asked, secret_id, settings
+            ),
         )
 
     async def rotate(self, caller: Principal, *, grace_seconds: int | None = None) -> RotatedSecret:
@@ -287,13 +290,14 @@ class Control:
 
     async def link(self, caller: Principal) -> LinkCode:
         """Make a code by which a person links an account to the caller."""
-        code = write_link_code(secrets.randbits(LINK_CODE_BITS))
         until = self._now() + self._settings.link_seconds * 1000
+        code = LinkCode(until, write_link_code(secrets.randbits(LINK_CODE_BITS)))
+        most = self._settings.link_codes
         await self._change(
             _agent(caller),
-            lambda change: links.offer(change, self._keyring, caller.instance, code, until),
+            lambda change: links.offer(change, self._keyring, caller.instance, code, most),
         )
-        return LinkCode(until, code)
+        return code
 
     async def bind(self, instance: str, platform: str, user_id: str) -> None:
         """Link an account by the operator's authority."""
@@ -370,7 +374,8 @@ class Control:
 
     async def places(self) -> list[dict[str, Any]]:
         """Every route, shared place, grant and open place."""
-        return await self._changes.read(policies.list_places)
+        most = self._settings.listed_places
+        return await self._changes.read(lambda connection: policies.list_places(connection, most))
 
     async def claim_scope(
         self, caller: Principal, platform: str, scope_id: str, channel_id: str

@@ -76,8 +76,6 @@ QUEUED: Final = Result(True, queued=True)
 _FULL_SECONDS: Final = 30.0
 # By how much a clock may be corrected without being taken for set back.
 _SET_BACK: Final = 1.0
-# How many lanes one sweep takes up, so that a restart does not call a platform thousandfold.
-_LANES: Final = 100
 _log = structlog.stdlib.get_logger(__name__)
 
 RequestKey = tuple[str, str]
@@ -340,7 +338,10 @@ class ConnectorOutbox:
     def _retry_limits(self) -> RetryLimits:
         limits = self.context.limits
         return RetryLimits(
-            limits.outbox_seconds, limits.outbox_pause_seconds, limits.outbox_longest_pause_seconds
+            limits.outbox_seconds,
+            limits.outbox_pause_seconds,
+            limits.outbox_longest_pause_seconds,
+            limits.asked_pause_seconds,
         )
 
     async def act(self, principal: Principal, outbound: Outbound) -> Result | None:
@@ -380,8 +381,10 @@ class ConnectorOutbox:
         if self._closed:
             return
         now = context.now()
-        lanes = await context.store.read(lambda c: outbox_store.due_lanes(c, now))
-        for lane in lanes[: max(0, _LANES - len(self._lanes))]:
+        longest = int(context.limits.asked_pause_seconds * 1000)
+        lanes = await context.store.read(lambda c: outbox_store.due_lanes(c, now, longest))
+        # Not all at once, so that a restart does not call a platform thousandfold.
+        for lane in lanes[: max(0, context.limits.outbox_lanes - len(self._lanes))]:
             self._work_on(lane)
         waiting = [key for key, answer in self._answers.items() if not answer.done()]
         if waiting:
@@ -583,10 +586,16 @@ class ConnectorOutbox:
     async def _claim(self, lane: Lane) -> OutboxRow | None:
         context = self.context
         began, now = context.clock.monotonic(), context.now()
-        lease = int(context.limits.lease_seconds * 1000)
-        row = await context.store.write(
-            on_outbox(lane[0], lambda c: outbox_store.claim(c, lane, context.name, now, lease))
+        limits = context.limits
+        work = partial(
+            outbox_store.claim,
+            lane=lane,
+            holder=context.name,
+            now=now,
+            held_ms=int(limits.lease_seconds * 1000),
+            longest_ms=int(limits.asked_pause_seconds * 1000),
         )
+        row = await context.store.write(on_outbox(lane[0], work))
         if row is not None:
             if not self._is_fresh(began):
                 await self._put_back(row)

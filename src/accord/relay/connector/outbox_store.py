@@ -35,7 +35,7 @@ from accord.relay.connector.store import Principal, database_now, write_journal,
 from accord.relay.connector.tables import bindings, chats, is_waiting, messages, outbox, requests
 from accord.relay.connector.vault import StoreSecret
 from accord.relay.errors import Code, RelayError
-from accord.relay.rules.egress import LONGEST_PAUSE, OutboxStep, is_due
+from accord.relay.rules.egress import OutboxStep, is_due
 from accord.relay.rules.frames import (
     Action,
     BadAction,
@@ -386,11 +386,11 @@ def admit(
 
 
 def claim(
-    connection: Connection, lane: Lane, holder: str, now: int, held_ms: int
+    connection: Connection, lane: Lane, holder: str, now: int, held_ms: int, longest_ms: int
 ) -> OutboxRow | None:
     """Hold the first action of a lane; None if there is none, it is not due or is held."""
     head = connection.execute(_HEAD, {"of": lane[0], "lane_of": lane[1]}).first()
-    if head is None or not is_due(head.due_at / 1000, now / 1000):
+    if head is None or not is_due(head.due_at, now, longest_ms):
         return None
     moment = database_now(connection)
     # Also what this process holds: it was handed over when it was admitted, or is lost in a crash.
@@ -542,10 +542,9 @@ def renew(connection: Connection, holder: str, held: Sequence[Hold], held_ms: in
     return {Hold(*row) for row in connection.execute(query)}
 
 
-def due_lanes(connection: Connection, now: int) -> list[Lane]:
-    """Lanes whose first action is due and held by nobody."""
-    times = {"moment": database_now(connection), "now": now}
-    times["set_back"] = now + int(LONGEST_PAUSE * 1000)
+def due_lanes(connection: Connection, now: int, longest_ms: int) -> list[Lane]:
+    """Lanes whose first action is due and held by nobody; no pause is longer than the given."""
+    times = {"moment": database_now(connection), "now": now, "set_back": now + longest_ms}
     return [(row.instance, row.lane) for row in connection.execute(_DUE, times)]
 
 

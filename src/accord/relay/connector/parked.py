@@ -60,10 +60,6 @@ from accord.storage import JournalRecord
 _log = structlog.stdlib.get_logger(__name__)
 
 DECISIONS: Final = "relay.decisions"
-# How many sessions one sweep takes up, and how many of them at once, so that a platform that
-# answers again is not asked thousandfold.
-_SESSIONS: Final = 200
-_AT_ONCE: Final = 20
 # How many rows of a session one transaction moves.
 _ROWS: Final = 200
 
@@ -120,13 +116,12 @@ class ParkedEvents:
 
     async def sweep(self) -> None:
         """Ask again about every session that is due."""
-        now, longest = self.context.now(), self.context.limits.park_longest_pause_seconds
-        latest = int(longest * 1000)
-        due = await self.context.store.read(
-            lambda c: due_parked_sessions(c, now, latest, _SESSIONS)
-        )
-        for start in range(0, len(due), _AT_ONCE):
-            some = due[start : start + _AT_ONCE]
+        now, limits = self.context.now(), self.context.limits
+        latest, most = int(limits.park_longest_pause_seconds * 1000), limits.park_sessions
+        due = await self.context.store.read(lambda c: due_parked_sessions(c, now, latest, most))
+        # Not all at once: a platform that answers again is not asked thousandfold.
+        for start in range(0, len(due), limits.park_at_once):
+            some = due[start : start + limits.park_at_once]
             for session, ended in zip(
                 some,
                 await asyncio.gather(*map(self.decide_session, some), return_exceptions=True),

@@ -7,7 +7,7 @@ cannot replace the operator's relevance policy.
 """
 
 from collections.abc import Iterable, Sequence
-from typing import Any, Final
+from typing import Any
 
 from sqlalchemy import ColumnElement, Connection, Table, delete, exists, insert, select, update
 
@@ -26,11 +26,6 @@ from accord.relay.connector.tables import (
 )
 from accord.relay.errors import Code, RelayError
 from accord.relay.rules.gate import OpenKey, PrincipalPolicy, RelevancePolicy
-
-MOST_KEYS: Final = 1000
-"""How many route keys one instance may claim on one platform."""
-MOST_PLACES: Final = 10_000
-"""How many places of each kind are listed."""
 
 
 def replace_route_claims(
@@ -53,16 +48,14 @@ def replace_route_claims(
 
 
 def add_route_claims(
-    change: ControlChange, instance: str, tenant: str, platform: str, keys: Sequence[str]
+    change: ControlChange, instance: str, tenant: str, platform: str, keys: Sequence[str], most: int
 ) -> None:
-    """Let an instance claim further keys on a platform."""
+    """Let an instance claim further keys on a platform, up to `most` in all."""
     mine = (route_claims.c.instance == instance, route_claims.c.platform == platform)
     had = change.connection.execute(select(route_claims.c.route_key).where(*mine)).scalars().all()
     wanted = list(dict.fromkeys((*had, *keys)))
-    if len(wanted) > MOST_KEYS:
-        raise RelayError(
-            Code.CONFLICT, f"at most {MOST_KEYS} route keys are allowed", where="routeKeys"
-        )
+    if len(wanted) > most:
+        raise RelayError(Code.CONFLICT, f"at most {most} route keys are allowed", where="routeKeys")
     replace_route_claims(change, instance, tenant, platform, wanted)
 
 
@@ -232,8 +225,8 @@ def _note_open(change: ControlChange, action: str, instance: str, place: OpenKey
     change.note(action, instance=instance, **place._asdict())
 
 
-def list_places(connection: Connection) -> list[dict[str, Any]]:
-    """Every route, shared place, grant and open place, as an operator reads them."""
+def list_places(connection: Connection, most: int) -> list[dict[str, Any]]:
+    """The routes, shared places, grants and open places, up to `most` of each, for operators."""
     found: list[dict[str, Any]] = []
     for kind, table, names in (
         ("route", routes, ("platform", "route_key", "tenant")),
@@ -242,7 +235,7 @@ def list_places(connection: Connection) -> list[dict[str, Any]]:
         ("open", open_places, ("platform", "scope_id", "channel_id", "tenant", "instance")),
     ):
         columns = [table.c[name] for name in names]
-        rows = connection.execute(select(*columns).order_by(*columns).limit(MOST_PLACES))
+        rows = connection.execute(select(*columns).order_by(*columns).limit(most))
         found += [{"kind": kind, **row} for row in rows.mappings()]
     return found
 

@@ -25,6 +25,7 @@ from sqlalchemy import (
 from accord.kernel import canonical
 from accord.kernel.confusables import skeleton
 from accord.relay.connector import policies
+from accord.relay.connector.settings import ControlSettings
 from accord.relay.connector.store import ControlChange
 from accord.relay.connector.tables import (
     bindings,
@@ -51,7 +52,6 @@ ENROLMENT_PREFIX: Final = "enrol_"
 # For how long an expired token is answered as expired rather than unknown.
 REMEMBERED_MS: Final = 7 * 86_400_000
 _SECRET_BYTES: Final = 32
-_MOST_IDENTITIES: Final = 64
 _MOST_REFUSED: Final = 16
 _MOST_SECRETS: Final = 8
 
@@ -398,16 +398,16 @@ def set_wake_url(
     return True
 
 
-def front(change: ControlChange, instance: str, platform: str, bot_id: str) -> None:
-    """Store through which bot an instance speaks."""
+def front(change: ControlChange, instance: str, platform: str, bot_id: str, most: int) -> None:
+    """Store through which bot an instance speaks; it has up to `most` of them."""
     known = change.connection.execute(
         select(identities.c.platform, identities.c.bot_id).where(identities.c.instance == instance)
     )
     mine = {(row.platform, row.bot_id) for row in known}
     if (platform, bot_id) in mine:
         return
-    if len(mine) >= _MOST_IDENTITIES:
-        raise RelayError(Code.CONFLICT, f"an instance fronts at most {_MOST_IDENTITIES} bots")
+    if len(mine) >= most:
+        raise RelayError(Code.CONFLICT, f"an instance fronts at most {most} bots")
     change.connection.execute(
         insert(identities).values(instance=instance, platform=platform, bot_id=bot_id)
     )
@@ -520,6 +520,7 @@ def provision(
     claims: ManagedClaims,
     asked: ProvisionRequest,
     secret_id: str,
+    settings: ControlSettings,
 ) -> IssuedCredentials:
     """Give a managed gateway its secret: a new one the first time, the live one afterwards.
 
@@ -527,7 +528,7 @@ def provision(
     """
     holder = find_by_gateway(change.connection, asked.gateway_id)
     if holder is not None and holder.instance != claims.instance and holder.live:
-        return _bind_routes_only(change, holder, claims, asked)
+        return _bind_routes_only(change, holder, claims, asked, settings.route_keys)
     _refuse_taken(change, asked.gateway_id, claims.instance)
     before = find(change.connection, claims.instance)
     if before is not None:
@@ -561,7 +562,7 @@ def provision(
             instance=claims.instance,
             gateway_id=asked.gateway_id,
         )
-    front(change, claims.instance, asked.platform, asked.bot_id)
+    front(change, claims.instance, asked.platform, asked.bot_id, settings.gateway_bots)
     policies.replace_route_claims(
         change, claims.instance, claims.tenant, asked.platform, asked.route_keys
     )
@@ -571,7 +572,11 @@ def provision(
 
 
 def _bind_routes_only(
-    change: ControlChange, holder: InstanceRecord, claims: ManagedClaims, asked: ProvisionRequest
+    change: ControlChange,
+    holder: InstanceRecord,
+    claims: ManagedClaims,
+    asked: ProvisionRequest,
+    most_keys: int,
 ) -> IssuedCredentials:
     """Bind routes of the tenant to the instance that has the gateway, for another of its tenant.
 
@@ -581,7 +586,7 @@ def _bind_routes_only(
     if holder.tenant != claims.tenant or (own is not None and not own.live):
         _refuse_taken(change, asked.gateway_id, claims.instance)
     policies.add_route_claims(
-        change, holder.instance, holder.tenant, asked.platform, asked.route_keys
+        change, holder.instance, holder.tenant, asked.platform, asked.route_keys, most_keys
     )
     change.note(
         "gateway.provisioned-without-secret",

@@ -92,8 +92,6 @@ EXPORTED_STREAMS: Final = (
 """The streams that the pipeline exports."""
 # How many rows of each table are removed at a time.
 _MOST = 5000
-# How long something may wait for an instance that has not gone idle before it is woken.
-_STRANDED_MS = 60_000
 
 
 @dataclass(frozen=True, slots=True)
@@ -145,7 +143,7 @@ async def apply_retention(context: DeliveryContext, seconds: float) -> Retention
             lambda c, column=column, end=end: _delete_before(c, column, end)  # type: ignore[misc]
         )
     deleted += await _retain_journal(context, now)
-    asleep = await store.read(lambda c: _asleep(c, now - _STRANDED_MS))
+    asleep = await store.read(lambda c: _asleep(c, now - int(limits.stranded_seconds * 1000)))
     waiting = await store.read(lambda c: _backlog(c, now))
     return RetentionResult(dead, deleted, asleep, waiting)
 

@@ -18,6 +18,8 @@ class ControlSettings:
     grace_seconds: int = 3_600
     # How long a link code, and then its confirmation, can be used.
     link_seconds: int = 600
+    # How many codes of one agent can be out at once; a further one replaces the oldest.
+    link_codes: int = 5
     # How many wrong codes one platform user may send within a time.
     link_tries: int = 5
     link_tries_seconds: int = 3_600
@@ -28,6 +30,12 @@ class ControlSettings:
     manage_per_minute: int = 120
     link_codes_per_minute: int = 10
     link_messages_per_minute: int = 20
+    # Through how many bots one gateway may speak.
+    gateway_bots: int = 64
+    # How many route keys one instance may claim on one platform.
+    route_keys: int = 1000
+    # How many routes, shared places, grants and open places are listed, of each.
+    listed_places: int = 10_000
     # For how many chats of one instance it is remembered which agent of its gateway answered last.
     profile_chats: int = 5000
     # Requests of operators in a minute, and wrong tokens, of one address.
@@ -36,11 +44,15 @@ class ControlSettings:
     # How long a platform's answer about its permissions is cached, and how long it may take.
     visibility_seconds: float = 30.0
     platform_seconds: float = 3.0
+    # How long an unknown answer is cached: less, as its cause may be over soon.
+    unknown_seconds: float = 5.0
     # How old the knowledge of other processes' changes may be.
     freshness_seconds: float = 1.0
     # The cooldown between two pokes of one instance, and how long one poke may take in all.
     wake_seconds: float = 60.0
     wake_timeout_seconds: float = 5.0
+    # How many pokes are under way at once.
+    wakes_at_once: int = 32
     # The `iss` that managed tokens must carry; empty accepts any.
     managed_issuer: str = ""
     # The claim of a managed token that names the tenant.
@@ -61,6 +73,8 @@ class DeliveryLimits:
     # Frames that a gateway may send, saved up for ten seconds. Acknowledgements of what it was sent
     # are free; a blank line counts as a frame, and so does every 64 KiB.
     frames_per_second: int = 200
+    # Through how many bots one gateway may speak, which is also how many hellos a socket may send.
+    gateway_bots: int = 64
     # How many actions of one gateway may be under way.
     pending_outbound: int = 64
     # How long a gateway may take to say hello, and how long after a refused hello another may come.
@@ -92,6 +106,9 @@ class DeliveryLimits:
     park_longest_pause_seconds: float = 30.0
     # How many events may be parked for one instance.
     parked_rows: int = 1000
+    # How many sessions with parked events one sweep takes up, and how many of them at once.
+    park_sessions: int = 200
+    park_at_once: int = 20
     # How many messages a minute somebody who is not linked may send to an agent that is open.
     open_per_minute: int = 6
     # How long dead letters are kept.
@@ -114,6 +131,10 @@ class DeliveryLimits:
     outbox_seconds: float = 86400.0
     outbox_pause_seconds: float = 1.0
     outbox_longest_pause_seconds: float = 300.0
+    # The longest pause that a platform may ask for, of an action and of everything that it is sent.
+    asked_pause_seconds: float = 3600.0
+    # In how many chats a process does what waited, at once.
+    outbox_lanes: int = 100
     # How many actions of one instance may wait.
     outbox_rows: int = 1000
     # How long a gateway waits for the end of an action before it is told that it is queued. It is
@@ -125,6 +146,8 @@ class DeliveryLimits:
     declines_per_second: float = 5.0
     # How often a process looks for rows whose hint was lost.
     sweep_seconds: float = 1.0
+    # How long something may wait for an instance that has not gone idle before it is woken.
+    stranded_seconds: float = 60.0
     # How often what is too old is removed, by one process.
     retention_seconds: float = 30.0
     # How long a platform's lease lasts, by the database's clock, and how often it is renewed.

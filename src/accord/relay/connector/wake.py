@@ -22,8 +22,6 @@ from accord.web.outgoing import OutgoingError, Resolver, guarded_client, resolve
 
 _log: Final = structlog.stdlib.get_logger(__name__)
 
-_AT_ONCE: Final = 32
-
 
 class Waker:
     """Pokes instances until nothing waits for them; tests replace `sleep`."""
@@ -44,7 +42,7 @@ class Waker:
         self._client = guarded_client(
             settings.outgoing, resolver=resolver, seconds=settings.wake_timeout_seconds
         )
-        self._slots = asyncio.Semaphore(_AT_ONCE)
+        self._slots = asyncio.Semaphore(settings.wakes_at_once)
         self._waking: dict[str, asyncio.Task[None]] = {}
         self.counts: Counter[str] = Counter()
 

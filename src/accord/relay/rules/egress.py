@@ -157,10 +157,6 @@ def neutralise_mentions(text: str, platform: str) -> str:
     )
 
 
-LONGEST_PAUSE: Final = 3600.0
-"""The longest pause between two attempts in seconds, whatever a platform asks for."""
-
-
 class OutboxStep(Enum):
     """What becomes of an action."""
 
@@ -184,6 +180,8 @@ class RetryLimits:
     first_pause: float = 1.0
     # ... up to this.
     longest_pause: float = 300.0
+    # The longest pause between two attempts, whatever a platform asks for.
+    longest_asked: float = 3600.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -248,9 +246,12 @@ def decide(attempt: Attempt, limits: RetryLimits, chance: float) -> OutboxDecisi
     return OutboxDecision(OutboxStep.RETRY, "outbox.retry", _reason(result), pause)
 
 
-def is_due(due_at: float, now: float) -> bool:
-    """Whether the next attempt may be made; also when the clock was set back meanwhile."""
-    return due_at <= now or due_at - now > LONGEST_PAUSE
+def is_due(due_at: float, now: float, longest_asked: float) -> bool:
+    """Whether the next attempt may be made; also when the clock was set back meanwhile.
+
+    All three are of one unit; no pause is longer than `longest_asked`.
+    """
+    return due_at <= now or due_at - now > longest_asked
 
 
 def _pause(attempt: Attempt, limits: RetryLimits, chance: float) -> float:
@@ -258,7 +259,7 @@ def _pause(attempt: Attempt, limits: RetryLimits, chance: float) -> float:
         attempt.count - 1, chance, first=limits.first_pause, longest=limits.longest_pause
     )
     asked = attempt.result.retry_after or 0.0
-    return min(max(pause, asked + asked * min(max(chance, 0.0), 1.0) / 10), LONGEST_PAUSE)
+    return min(max(pause, asked + asked * min(max(chance, 0.0), 1.0) / 10), limits.longest_asked)
 
 
 def _reason(result: Result) -> str:
