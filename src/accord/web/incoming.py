@@ -213,6 +213,14 @@ class TokenBuckets:
         if len(self._full_at) > self._remembered:
             self._full_at.popitem(last=False)
 
+    def full_at(self, key: Hashable) -> float:
+        """Return when the bucket of a key that was loaded or taken from is full."""
+        return self._full_at[key]
+
+    def load(self, key: Hashable, full_at: float) -> None:
+        """Set when the bucket of a key is full, as it was stored."""
+        self._full_at[key] = full_at
+
     def keep(self, key: Hashable) -> None:
         """Remember a key that was refused as if it had just been served."""
         self._full_at.move_to_end(key)

@@ -33,6 +33,7 @@ from accord.relay.connector.queue import (
     seen_chat,
 )
 from accord.relay.connector.store import KeyedLock
+from accord.relay.connector.strangers import Stranger
 from accord.relay.connector.tables import METADATA, buffer, dead_letter_rows, parked, receipts
 from accord.relay.connector.unlinked import UnlinkedCount
 from accord.relay.connector.vault import Capability, Pseudonyms
@@ -59,7 +60,6 @@ from accord.relay.rules.verdicts import GATE_RULES, NO_CANDIDATE, GateVerdict, L
 from accord.storage import JournalRecord, verify
 from accord.telemetry import tracing
 from accord.telemetry.tracing import Span, SpanKind
-from accord.web.incoming import RateLimiter
 
 _MOST_DECISIONS = 4096
 # Stands for the event's id in a record; a NUL occurs nowhere else in it.
@@ -87,6 +87,8 @@ class CachedDecision:
     profiles: dict[str, Mapping[str, str]] = field(default_factory=dict)
     # Whether its author is linked to any agent; not known yet, or looked up each time.
     is_linked: bool | None = None
+    # What is decided when its author, who is not linked, writes too much; once it was asked for.
+    limited: "CachedDecision | None" = None
 
     def record(self, event_id: str) -> str:
         """The record of one event, as JSON."""
@@ -112,14 +114,23 @@ class DecisionCache:
             # Compared by identity: changed facts are always a new object.
             if known.facts is facts:
                 return known
-        decision = decide(event, facts)
-        marked = to_record(replace(event, event_id=_MARK), facts, decision)
-        before, _, after = orjson.dumps(marked).decode().partition(_WRITTEN)
-        opened = (each.instance for each in decision.candidates if each.is_open and each.delivers)
-        made = self._cached[event] = CachedDecision(
-            facts, decision, before, after, decision.refusal, next(opened, None)
-        )
+        made = self._cached[event] = _decide(event, facts)
         return made
+
+    def limit(self, event: GateEvent, decided: CachedDecision) -> CachedDecision:
+        """The decision on the same facts when the event's author writes too much."""
+        if decided.limited is None:
+            account = PlatformAccount(event.platform, event.author or "")
+            decided.limited = _decide(event, replace(decided.facts, limited=frozenset({account})))
+        return decided.limited
+
+
+def _decide(event: GateEvent, facts: Facts) -> CachedDecision:
+    decision = decide(event, facts)
+    marked = to_record(replace(event, event_id=_MARK), facts, decision)
+    before, _, after = orjson.dumps(marked).decode().partition(_WRITTEN)
+    opened = (each.instance for each in decision.candidates if each.is_open and each.delivers)
+    return CachedDecision(facts, decision, before, after, decision.refusal, next(opened, None))
 
 
 INBOUND_STREAM = "relay.inbound"
@@ -145,12 +156,6 @@ class Ingest:
     )
     # Decides which messages of people who are not linked are recorded.
     chance: Callable[[], float] = random.random
-    # What people who are not linked wrote to an agent that is open to everybody.
-    _strangers: RateLimiter = field(init=False)
-
-    def __post_init__(self) -> None:
-        per_minute = self.context.limits.open_per_minute
-        self._strangers = RateLimiter(self.context.clock, per_minute=per_minute, burst=per_minute)
 
     async def take(self, inbound: InboundEvent, fence: Fence | None) -> AdmissionResult:
         """Take an event; returns when it is on disk.
@@ -166,7 +171,11 @@ class Ingest:
         ) as span:
             admitted = await self._take(inbound, fence, tracing.current_trace(span))
             tracing.set_attributes(
-                span, event=admitted.event, kind=inbound.kind.value, is_new=admitted.is_new
+                span,
+                event=admitted.event,
+                kind=inbound.kind.value,
+                is_new=admitted.is_new,
+                is_limited=admitted.is_limited,
             )
             return admitted
 
@@ -183,19 +192,25 @@ class Ingest:
                 event = _gate_event(inbound, reply)
                 facts = await context.directory.facts_of(event)
                 decided = self._decisions.decide(event, facts)
-                if decided.opened is not None and self._is_limited(event, decided.opened):
-                    account = PlatformAccount(event.platform, event.author or "")
-                    facts = replace(facts, limited=frozenset({account}))
-                    decided = self._decisions.decide(event, facts)
                 if step.is_recording():
                     _trace_decision(step, decided.decision)
-            decision = decided.decision
-            records, counted = await self._records(inbound, event, decided, trace)
-            admission = await self._admission(
-                inbound, event, fence, decided, records, counted, trace
-            )
+            name = context.ids.new()
+            admission = await self._admission(name, inbound, event, fence, decided, trace)
+            if decided.opened is not None:
+                limited = self._decisions.limit(event, decided)
+                names = await context.directory.secret.load(context.store)
+                admission = replace(
+                    admission,
+                    stranger=Stranger(
+                        decided.opened, names.person(event.platform, event.author or "")
+                    ),
+                    limited=await self._admission(name, inbound, event, fence, limited, trace),
+                )
             stored = self.writer.admit(admission)
         admitted = await stored
+        if admitted.is_limited and decided.limited is not None and admission.limited is not None:
+            decided, admission = decided.limited, admission.limited
+        decision = decided.decision
         context.ingest_seconds.add(context.clock.monotonic() - began)
         if not admitted.is_new:
             context.counts["duplicates"] += 1
@@ -231,10 +246,6 @@ class Ingest:
             self.hub.stop(decision.tenant or "", instance, own)
             for key in rules.keys(own.source):
                 self.hub.interrupt(decision.tenant or "", instance, key, own.source.chat_id)
-
-    def _is_limited(self, event: GateEvent, opened: str) -> bool:
-        """Whether somebody who is not linked writes too much to an agent that is open."""
-        return bool(self._strangers.wait(f"{opened} {event.platform} {event.author}"))
 
     async def _is_linked(self, event: GateEvent, decided: CachedDecision) -> bool:
         if decided.is_linked is not None:
@@ -274,16 +285,16 @@ class Ingest:
 
     async def _admission(
         self,
+        name: str,
         inbound: InboundEvent,
         event: GateEvent,
         fence: Fence | None,
         decided: CachedDecision,
-        records: tuple[str, str] | None,
-        counted: UnlinkedCount | None,
         trace: Trace | None,
     ) -> EventAdmission:
         context, decision = self.context, decided.decision
-        name, now = context.ids.new(), context.now()
+        records, counted = await self._records(inbound, event, decided, trace)
+        now = context.now()
         rows: list[NewRow] = []
         chats: list[SeenChat] = []
         capabilities: list[Capability] = []

@@ -21,6 +21,7 @@ from sqlalchemy import Connection, bindparam, delete, exists, select, text, upda
 from sqlalchemy.dialects import postgresql, sqlite
 from sqlalchemy.exc import IntegrityError
 
+from accord.relay.connector import strangers
 from accord.relay.connector.directory import DeliveryContext
 from accord.relay.connector.platform import Fence
 from accord.relay.connector.store import (
@@ -36,6 +37,7 @@ from accord.relay.connector.store import (
     parked_letter,
     write_journal,
 )
+from accord.relay.connector.strangers import Stranger
 from accord.relay.connector.tables import buffer, chat_authors, chats, leases, queues, receipts
 from accord.relay.connector.unlinked import UnlinkedCount, count
 from accord.relay.connector.vault import Capability, Vault
@@ -151,6 +153,10 @@ class EventAdmission:
     gate: GateEvent | None = None
     # Set for a message that is only counted.
     counted: UnlinkedCount | None = None
+    # Set for a message of somebody who is not linked to an instance that is open to everybody, with
+    # what is stored instead when there are too many.
+    stranger: Stranger | None = None
+    limited: "EventAdmission | None" = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -158,7 +164,8 @@ class AdmissionResult:
     """The result of an admission: rows by instance; for a duplicate, the first event's id.
 
     `parked` are the sessions in which the event waits for a fact or behind another that does;
-    `full` are the instances for which it could not wait and became a dead letter.
+    `full` are the instances for which it could not wait and became a dead letter; `is_limited` says
+    that somebody who is not linked wrote too much, and `EventAdmission.limited` was stored.
     """
 
     event: str
@@ -166,6 +173,7 @@ class AdmissionResult:
     rows: tuple[tuple[str, BufferRow], ...] = ()
     parked: tuple[ParkedSession, ...] = ()
     full: tuple[str, ...] = ()
+    is_limited: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -202,6 +210,8 @@ class Batch:
     # How many events may be parked for one instance, and when the platform is asked again.
     most_parked: int = 1000
     park_pause_ms: int = 5000
+    # How many messages a minute somebody who is not linked may send.
+    open_per_minute: int = 6
 
     @property
     def locks(self) -> dict[str, QueueLock]:
@@ -210,6 +220,8 @@ class Batch:
         for admission in self.admissions:
             found |= {row.instance: QueueLock.ADD for row in admission.new_rows}
             found |= {chat.instance: QueueLock.ADD for chat in admission.chats}
+            if admission.stranger is not None:
+                found[admission.stranger.instance] = QueueLock.ADD
         for instance, _ in (*self.opens, *self.flips, *self.settles):
             found[instance] = QueueLock.WHOLE
         return found
@@ -402,7 +414,26 @@ def _new_events(connection: Connection, batch: Batch, result: BatchResult) -> li
             taken[key] = admission.event
             result.admitted.append(AdmissionResult(admission.event, is_new=True))
             new_events.append(admission)
-    return new_events
+    return _limit_strangers(connection, batch, new_events, result)
+
+
+def _limit_strangers(
+    connection: Connection, batch: Batch, new_events: list[EventAdmission], result: BatchResult
+) -> list[EventAdmission]:
+    """The new events, with those that are beyond the rate of their author as they are refused."""
+    wanted = [each.stranger for each in new_events if each.stranger is not None]
+    if not wanted:
+        return new_events
+    turns = iter(strangers.take_turns(connection, wanted, batch.open_per_minute, batch.now))
+    limited = {
+        each.event: each.limited
+        for each in new_events
+        if each.stranger is not None and not next(turns) and each.limited is not None
+    }
+    for index, answer in enumerate(result.admitted):
+        if isinstance(answer, AdmissionResult) and answer.is_new and answer.event in limited:
+            result.admitted[index] = replace(answer, is_limited=True)
+    return [limited.get(each.event, each) for each in new_events]
 
 
 def lease_lost(fence: Fence) -> RelayError:
@@ -577,6 +608,7 @@ def _store_events(
                 rows=tuple(rows[answer.event]),
                 parked=tuple(parking.parked.get(answer.event, ())),
                 full=tuple(parking.full.get(answer.event, ())),
+                is_limited=answer.is_limited,
             )
     for instance, queue in result.queues.items():
         if heads[instance] != queue.head:
@@ -843,6 +875,7 @@ class QueueWriter:
         batch.now = self.context.now()
         batch.most_parked = self.context.limits.parked_rows
         batch.park_pause_ms = int(self.context.limits.park_pause_seconds * 1000)
+        batch.open_per_minute = self.context.limits.open_per_minute
         try:
             result = await self._post(batch)
         except (StoreError, IntegrityError) as error:

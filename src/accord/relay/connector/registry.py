@@ -42,6 +42,7 @@ from accord.relay.connector.tables import (
     principals,
     relevance,
     route_claims,
+    stranger_rates,
     tenants,
     vault,
 )
@@ -660,6 +661,7 @@ _OWN: Final = (
     identities,
     vault,
     chat_profiles,
+    stranger_rates,
 )
 
 

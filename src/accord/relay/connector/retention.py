@@ -35,6 +35,7 @@ from accord.relay.connector.tables import (
     queues,
     receipts,
     requests,
+    stranger_rates,
 )
 from accord.storage import JournalEntry, StoreError, journal
 
@@ -142,6 +143,9 @@ async def apply_retention(context: DeliveryContext, seconds: float) -> Retention
         deleted += await store.write(
             lambda c, column=column, end=end: _delete_before(c, column, end)  # type: ignore[misc]
         )
+    # Their buckets are full again, as those of people who never wrote.
+    full = stranger_rates.c.full_at
+    deleted += await store.write(lambda c: _delete_before(c, full, now * 1000))
     deleted += await _retain_journal(context, now)
     asleep = await store.read(lambda c: _asleep(c, now - int(limits.stranded_seconds * 1000)))
     waiting = await store.read(lambda c: _backlog(c, now))

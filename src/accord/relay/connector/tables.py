@@ -564,3 +564,13 @@ chat_profiles = Table(
     Column("profile", Text, nullable=False),
     Column("told_at", BigInteger, nullable=False),
 )
+
+# When the bucket of somebody who is not linked is full again, for an instance that is open to
+# everybody, in microseconds since the epoch; `person` is a pseudonym.
+stranger_rates = Table(
+    "stranger_rates",
+    METADATA,
+    Column("instance", Text, primary_key=True),
+    Column("person", Text, primary_key=True),
+    Column("full_at", BigInteger, nullable=False),
+)
