@@ -176,6 +176,33 @@ def test_a_rotation_without_grace_ends_every_older_secret(operator: Operator) ->
     assert asyncio.run(valid()) == [third]
 
 
+def test_an_operator_says_how_a_gateway_keys_sessions(operator: Operator) -> None:
+    operator.enrol("echo")
+    shown = operator.run("sessions", "echo")
+    assert shown.splitlines() == [
+        "groups  per-user  by default",
+        "threads  shared  by default",
+        "profile  -  by default",
+    ]
+    shown = operator.run("sessions", "echo", "--groups", "shared", "--profile", "desk", "--pin")
+    assert "groups  shared  set by the operator" in shown
+    assert "pinned" in shown
+    assert "sessions: groups shared, profile desk" in operator.run("instances")
+    [listed] = operator.ask("instances")["instances"]
+    assert listed["sessions"]["override"] == {
+        "group_sessions_per_user": False,
+        "profile": "desk",
+        "pinned": True,
+    }
+    # All of it anew.
+    found = operator.ask("sessions", "echo", "--threads", "per-user")
+    assert found["override"] == {"thread_sessions_per_user": True, "pinned": False}
+    assert operator.ask("sessions", "echo", "--by-gateway")["override"] is None
+    assert "other options" in operator.misused("sessions", "echo", "--by-gateway", "--pin")
+    assert "what is pinned" in operator.misused("sessions", "echo", "--pin")
+    assert "letters" in operator.refused("sessions", "echo", "--profile", "a:b")
+
+
 def test_a_wake_url_is_set_shown_and_cleared_and_never_printed(operator: Operator) -> None:
     operator.enrol("echo")
     assert operator.ask("wake-url", "echo") == {

@@ -19,7 +19,15 @@ from accord.relay.connector import (
     Waker,
 )
 from accord.relay.errors import Code, RelayError
-from accord.relay.rules import Facts, GateEvent, OpenPlace, SessionRules, find_open, lookup_keys
+from accord.relay.rules import (
+    Facts,
+    GateEvent,
+    OpenPlace,
+    SessionOverride,
+    SessionRules,
+    find_open,
+    lookup_keys,
+)
 
 
 class MemoryVault(Vault):
@@ -82,6 +90,7 @@ class MemoryDirectory(Directory):
         self.kept: list[Capability] = []
         self.vault = MemoryVault(self.kept)
         self.rules: dict[str, SessionRules] = {}
+        self.overrides: dict[str, SessionOverride] = {}
         self.refused: dict[tuple[str, str, str], str] = {}
         self.wakeable: set[str] = set()
         self.held: set[tuple[str, str, str, str]] = set()
@@ -168,10 +177,16 @@ class MemoryDirectory(Directory):
         return self.rules.get(instance, SessionRules())
 
     async def choose_sessions(
-        self, instance: str, rules: SessionRules, buffer_is_empty: Callable[[Connection], bool]
+        self,
+        instance: str,
+        rules: SessionRules,
+        buffer_is_empty: Callable[[Connection], bool],
+        declared: Collection[str] = (),
     ) -> bool:
         """Take a dialect while nothing was delivered under another."""
         known = self.rules.get(instance)
+        if override := self.overrides.get(instance):
+            rules = override.apply(rules, declared)
         if known is not None and known.dialect != rules.dialect:
             return False
         self.rules[instance] = rules

@@ -1,9 +1,10 @@
 """Agents and what reaches them.
 
 `accord relay token | operator-token | instances | link | links | unlink | default | rotate |
-wake-url | key | revoke | pardon | scope | open | close | principal | policy`.
+wake-url | sessions | key | revoke | pardon | scope | open | close | principal | policy`.
 """
 
+from collections.abc import Iterator
 from enum import Enum
 from typing import Annotated, Any
 
@@ -12,6 +13,14 @@ import typer
 from accord.cli.arguments import parse_duration, printable
 from accord.cli.output import App, Cli
 from accord.cli.planes import Instance, Tenant, ask_relay, format_millis
+
+
+class Sessions(Enum):
+    """Whose sessions in a group or thread are kept apart."""
+
+    SHARED = "shared"
+    PER_USER = "per-user"
+
 
 app = App()
 token = App(no_args_is_help=True, epilog="Example: accord relay token new --instance echo")
@@ -134,6 +143,7 @@ def instances(cli: Cli, tenant: Tenant = None) -> None:
                 _standing(each),
                 "nothing waits" if each["empty"] else "messages wait",
                 "; ".join(map(_refusal, each["refused"])),
+                _changed_sessions(each["sessions"]),
             )
             for each in found["instances"]
         ),
@@ -263,6 +273,69 @@ def wake_url(
     )
 
 
+@app.command(epilog="Example: accord relay sessions echo --groups shared")
+def sessions(
+    cli: Cli,
+    instance: Instance,
+    groups: Annotated[
+        Sessions | None, typer.Option(help="Whether a group is one session, or one for each user.")
+    ] = None,
+    threads: Annotated[Sessions | None, typer.Option(help="The same of threads.")] = None,
+    profile: Annotated[
+        str | None, typer.Option(help="The name of its profile, a part of its session keys.")
+    ] = None,
+    pin: Annotated[
+        bool, typer.Option("--pin", help="Let this count before what the gateway declares.")
+    ] = False,
+    by_gateway: Annotated[
+        bool, typer.Option("--by-gateway", help="Use what its gateway declares, or the defaults.")
+    ] = False,
+) -> None:
+    """Set how an agent's gateway keys its sessions, replacing all options; without options, show.
+
+    For gateways that have such settings and do not declare them, such as Hermes. What a gateway
+    declares counts before what is set here, unless it is pinned.
+    """
+    is_change = any(each is not None for each in (groups, threads, profile))
+    if by_gateway and (is_change or pin):
+        raise typer.BadParameter(
+            "it cannot be combined with other options", param_hint="--by-gateway"
+        )
+    if pin and not is_change:
+        raise typer.BadParameter("say what is pinned", param_hint="--pin")
+    if is_change or by_gateway:
+        found = ask_relay(
+            cli,
+            "sessions/set",
+            instance=instance,
+            group_sessions_per_user=_is_per_user(groups),
+            thread_sessions_per_user=_is_per_user(threads),
+            profile=profile,
+            pinned=pin,
+        )
+    else:
+        found = ask_relay(cli, "sessions/show", instance=instance)
+    cli.emit(found, "\n".join(_session_rules(found)))
+
+
+def _is_per_user(sessions: Sessions | None) -> bool | None:
+    return None if sessions is None else sessions is Sessions.PER_USER
+
+
+def _session_rules(found: dict[str, Any]) -> Iterator[str]:
+    by = found["set_by"]
+    for what, name in (("groups", "group"), ("threads", "thread")):
+        rule = f"{name}_sessions_per_user"
+        yield f"{what}  {'per-user' if found[rule] else 'shared'}  {_said_by(by[rule])}"
+    yield f"profile  {printable(found['profile'] or '-')}  {_said_by(by['profile'])}"
+    if found["override"] and found["override"]["pinned"]:
+        yield "what the operator set is pinned"
+
+
+def _said_by(who: str) -> str:
+    return "by default" if who == "default" else f"set by the {who}"
+
+
 key = App(no_args_is_help=True, epilog="Example: accord relay key rotate")
 
 
@@ -348,6 +421,22 @@ def _refusal(refused: dict[str, str]) -> str:
     """A hello that was refused, and why."""
     bot = f"{printable(refused['platform'])} {printable(refused['botId'])}".strip()
     return f"refused {bot}: {printable(refused['reason'])}"
+
+
+def _changed_sessions(found: dict[str, Any]) -> str:
+    """What the operator said of an agent's sessions, as far as it counts."""
+    by = found["set_by"]
+    told = [
+        f"{name} {'per-user' if found[rule] else 'shared'}"
+        for name, rule in (
+            ("groups", "group_sessions_per_user"),
+            ("threads", "thread_sessions_per_user"),
+        )
+        if by[rule] == "operator"
+    ]
+    if by["profile"] == "operator":
+        told.append(f"profile {printable(found['profile'])}")
+    return f"sessions: {', '.join(told)}" if told else ""
 
 
 def _standing(record: dict[str, Any]) -> str:

@@ -14,6 +14,7 @@ from accord.relay.rules import (
     MessageEvent,
     PlatformAccount,
     RouteKey,
+    SessionOverride,
     SessionSource,
     TenantAccount,
     Visibility,
@@ -102,6 +103,8 @@ async def test_sessions(world: Any, case: dict[str, Any]) -> None:
     source = SessionSource.from_dict(case["source"])
     world.delivery.add(MemoryPlatform(MemoryChat(name=source.platform)))
     link(world, source)
+    if operator := case.get("operator"):
+        world.directory.overrides["alpha"] = SessionOverride.from_dict(operator)
     await Player(world, source).play(case["steps"])
 
 

@@ -17,7 +17,7 @@ from starlette.responses import Response
 from starlette.routing import Route
 
 from accord.kernel.clock import Clock, format_time
-from accord.relay.connector import operators, registry
+from accord.relay.connector import operators, registry, session_rules
 from accord.relay.connector.dead_letters import letter_numbers
 from accord.relay.connector.http import client_key, read_bearer, read_body, respond
 from accord.relay.connector.ingest import Explanation, latest_events
@@ -29,6 +29,7 @@ from accord.relay.errors import Code, RelayError
 from accord.relay.remote import OPERATOR_ROUTE
 from accord.relay.rules.gate import PrincipalPolicy, RelevancePolicy
 from accord.relay.rules.members import bad
+from accord.relay.rules.messages import SessionOverride
 from accord.relay.rules.verdicts import UNKNOWN_RULES, GateVerdict
 from accord.storage import StoreError
 from accord.web.incoming import TokenBuckets
@@ -146,6 +147,15 @@ class WakeUrl(OfInstance):
     """What is requested to wake an instance; null for nothing."""
 
     url: Annotated[str, Field(max_length=2048)] | None
+
+
+class SetSessions(OfInstance):
+    """How an instance's gateway keys sessions, all of it anew; null for what it declares itself."""
+
+    group_sessions_per_user: bool | None = None
+    thread_sessions_per_user: bool | None = None
+    profile: Text | None = None
+    pinned: bool = False
 
 
 class Place(Request):
@@ -318,6 +328,7 @@ async def _instances(on: Operation, asked: OfTenant) -> JsonObject:
         {
             **asdict(each),
             "refused": registry.refused_hellos(each),
+            "sessions": session_rules.describe(each),
             "live": each.live,
             "empty": await on.delivery.is_empty(each.instance),
         }
@@ -422,6 +433,19 @@ async def _set_wake_url(on: Operation, asked: WakeUrl) -> JsonObject:
     caller = await on.control.principal(asked.instance)
     await on.control.set_wake_url(caller, asked.url, by_operator=True)
     return await _show_wake_url(on, asked)
+
+
+@_verb("sessions/show", OfInstance)
+async def _show_sessions(on: Operation, asked: OfInstance) -> JsonObject:
+    record = await on.store.read(lambda c: registry.need(c, asked.instance))
+    return {"instance": asked.instance, **session_rules.describe(record)}
+
+
+@_verb("sessions/set", SetSessions, writes=True)
+async def _set_sessions(on: Operation, asked: SetSessions) -> JsonObject:
+    said = SessionOverride.from_dict(asked.model_dump(exclude={"instance"}))
+    await on.control.override_sessions(asked.instance, said if said.to_dict() else None)
+    return await _show_sessions(on, asked)
 
 
 @_verb("revoke", OneOfBoth, writes=True)

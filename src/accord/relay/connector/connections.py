@@ -328,7 +328,7 @@ class SocketConnection:
             await directory.note_hello(self.principal, *named, reason)
             return HelloRefused(hello.platform, hello.bot_id, reason)
         if not await directory.choose_sessions(
-            instance, hello.sessions, lambda c: is_queue_empty(c, instance)
+            instance, hello.sessions, lambda c: is_queue_empty(c, instance), hello.declared
         ):
             return "session keys cannot change while something is kept under them"
         await directory.note_hello(self.principal, hello.platform, hello.bot_id, None)

@@ -8,8 +8,7 @@ process drop exactly that, and writes a note without secrets to the journal `rel
 import asyncio
 from collections import Counter
 from collections.abc import Callable, Collection, Mapping
-from dataclasses import dataclass, field, replace
-from functools import lru_cache
+from dataclasses import dataclass, field
 from typing import Final, TypeVar
 
 import structlog
@@ -19,7 +18,7 @@ from sqlalchemy.exc import IntegrityError
 from accord.kernel import canonical
 from accord.kernel.clock import Clock, Durations
 from accord.kernel.identifiers import UlidSource
-from accord.relay.connector import gate_facts, links, registry, vault
+from accord.relay.connector import gate_facts, links, registry, session_rules, vault
 from accord.relay.connector.authentication import Authentication, ManagedTokens
 from accord.relay.connector.bus import BusHint, LocalBus, RelayBus, Topic
 from accord.relay.connector.gate_facts import (
@@ -294,14 +293,18 @@ class Directory:
     async def session_rules(self, instance: str) -> SessionRules:
         """How this instance's gateway keys its sessions."""
         profile = await self._profile(instance)
-        if profile is None:
-            return SessionRules()
-        return _read_session_rules(profile.record.session_rules, profile.record.dialect)
+        return SessionRules() if profile is None else session_rules.read(profile.record)
 
     async def choose_sessions(
-        self, instance: str, rules: SessionRules, buffer_is_empty: Callable[[Connection], bool]
+        self,
+        instance: str,
+        rules: SessionRules,
+        buffer_is_empty: Callable[[Connection], bool],
+        declared: Collection[str] = (),
     ) -> bool:
         """Set the rules of a hello; False when something is kept under keys of another dialect.
+
+        What the operator has set counts where the hello declares nothing, or before it if pinned.
 
         Other rules may change at any time: they are part of no frame that is buffered, and a
         capability lasts for minutes.
@@ -309,15 +312,13 @@ class Directory:
         profile = await self._profile(instance)
         # Nothing is stored under an instance's dialect before its first hello.
         is_first = profile is not None and not profile.record.dialect
-        known = await self.session_rules(instance)
-        if not is_first and known == rules:
+        known = None if profile is None else profile.record.session_rules
+        dialect = "hermes" if profile is None else profile.record.dialect
+        written = session_rules.write(rules, declared)
+        if (dialect, known) == (rules.dialect, written):
             return True
-        is_change = not is_first and known.dialect != rules.dialect
-        others = replace(rules, dialect="hermes").to_dict()
-        values = {
-            "dialect": rules.dialect,
-            "session_rules": canonical.encode(others).decode() if others else None,
-        }
+        is_change = not is_first and dialect != rules.dialect
+        values = {"dialect": rules.dialect, "session_rules": written}
 
         def work(change: ControlChange) -> bool:
             if is_change and (
@@ -448,13 +449,6 @@ class Directory:
                 await self.changes.change(lambda change: links.burn(change, digests))
                 return LinkReply(BURNED.text, BURNED.rule) if asked else None
         return LinkReply("", BURNED.rule) if asked else None
-
-
-@lru_cache(maxsize=4096)
-def _read_session_rules(written: str | None, dialect: str) -> SessionRules:
-    """The stored rules of an instance; few differ, and each event asks for some."""
-    rules = SessionRules.from_dict({} if written is None else canonical.decode(written))
-    return replace(rules, dialect="scoped" if dialect == "scoped" else "hermes")
 
 
 @dataclass(frozen=True, slots=True)

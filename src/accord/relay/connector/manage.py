@@ -11,7 +11,7 @@ from typing import Any, Final, TypeVar
 
 from accord.kernel.clock import Clock
 from accord.kernel.identifiers import UlidSource
-from accord.relay.connector import links, operators, policies, registry, vault
+from accord.relay.connector import links, operators, policies, registry, session_rules, vault
 from accord.relay.connector.directory import Directory
 from accord.relay.connector.links import LinkCode
 from accord.relay.connector.registry import (
@@ -26,7 +26,7 @@ from accord.relay.connector.store import ControlChange, Principal
 from accord.relay.errors import Code, RelayError
 from accord.relay.rules.gate import OpenKey, PrincipalPolicy, RelevancePolicy
 from accord.relay.rules.members import require_names
-from accord.relay.rules.messages import LINK_CODE_BITS, write_link_code
+from accord.relay.rules.messages import LINK_CODE_BITS, SessionOverride, write_link_code
 from accord.web.outgoing import url_allowed
 
 T = TypeVar("T")
@@ -179,6 +179,10 @@ class Control:
                 change, caller.instance, url, by_operator=by_operator
             ),
         )
+
+    async def override_sessions(self, instance: str, said: SessionOverride | None) -> None:
+        """Say how the gateway of an instance keys sessions, by the operator's authority."""
+        await self._change(OPERATOR, lambda change: session_rules.override(change, instance, said))
 
     async def key_status(self) -> KeyStatus:
         """Which keys encrypt the relay's secrets."""

@@ -80,6 +80,8 @@ class InstanceRecord:
     refused: str | None = None
     # Whether the operator set the wake URL, so that its gateway cannot replace it.
     wake_pinned: bool = False
+    # How the operator says that its gateway keys sessions, as JSON.
+    session_override: str | None = None
 
     @property
     def live(self) -> bool:
@@ -688,6 +690,7 @@ def revoke(change: ControlChange, instance: str, *, by_operator: bool) -> bool:
             revoked_at=change.now,
             wake_url=None,
             wake_pinned=0,
+            session_override=None,
             barred=int(by_operator or record.barred),
         )
     )

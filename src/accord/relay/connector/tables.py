@@ -53,6 +53,8 @@ instances = Table(
     Column("refused", Text),
     # Whether the operator set the wake URL.
     Column("wake_pinned", Integer),
+    # How the operator says that its gateway keys sessions, as JSON; null for nothing.
+    Column("session_override", Text),
 )
 Index("instances_tenant", instances.c.tenant)
 

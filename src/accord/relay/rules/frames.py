@@ -16,6 +16,7 @@ from accord.kernel.identifiers import Trace
 from accord.relay.errors import RelayError
 from accord.relay.rules import members
 from accord.relay.rules.messages import (
+    DECLARABLE,
     DEFAULT_SESSIONS,
     GENERIC_PLATFORM,
     Dialect,
@@ -422,6 +423,9 @@ class Hello:
     sessions: SessionRules = DEFAULT_SESSIONS
     command_manifest: Any = None
     interrupts: bool = False
+    # Which of the rules that an operator may set it declares; one that says `interrupts` knows them
+    # all, and leaves out defaults.
+    declared: frozenset[str] = field(default=frozenset(), compare=False)
 
     @property
     def session_keys(self) -> Dialect:
@@ -653,14 +657,21 @@ def _optional_id(payload: members.Payload, name: str) -> str | None:
     return None if payload.get(name) is None else members.identifier(payload, name)
 
 
-_READERS: Final[Mapping[str, Callable[[members.Payload], Frame]]] = {
-    "hello": lambda payload: Hello(
+def _read_hello(payload: members.Payload) -> Hello:
+    interrupts = members.flag(payload, "interrupts", False)
+    declared = (each for each in DECLARABLE if interrupts or payload.get(each) is not None)
+    return Hello(
         members.identifier(payload, "platform"),
         members.text(payload, "botId", ""),
         SessionRules.from_dict(payload),
         payload.get("command_manifest"),
-        members.flag(payload, "interrupts", False),
-    ),
+        interrupts,
+        frozenset(declared),
+    )
+
+
+_READERS: Final[Mapping[str, Callable[[members.Payload], Frame]]] = {
+    "hello": _read_hello,
     "outbound": lambda payload: Outbound(
         members.identifier(payload, "requestId"),
         read_action(payload.get("action")),

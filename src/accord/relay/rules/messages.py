@@ -11,7 +11,7 @@ component. `SessionRules` are what one gateway has declared about its keys.
 import base64
 import binascii
 import re
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from dataclasses import asdict, dataclass, replace
 from enum import Enum
 from typing import TYPE_CHECKING, Any, Final, Literal, Self, get_args
@@ -251,11 +251,19 @@ class SessionRules:
             read_key_form(payload.get("session_key_form")),
         )
 
-    def to_dict(self) -> dict[str, Any]:
-        """The members of a hello; defaults are left out."""
+    def to_dict(self, declared: Collection[str] = ()) -> dict[str, Any]:
+        """The members of a hello; defaults are left out, except those of `declared`."""
         names = {"dialect": "session_keys", "form": "session_key_form"}
         ours, usual = asdict(self), asdict(type(self)())
-        return {names.get(each, each): ours[each] for each in ours if ours[each] != usual[each]}
+        return {
+            names.get(each, each): ours[each]
+            for each in ours
+            if ours[each] != usual[each] or each in declared
+        }
+
+    def in_dialect(self, dialect: Dialect) -> Self:
+        """The same rules in a dialect."""
+        return replace(self, dialect=dialect)
 
     def key(self, source: SessionSource) -> str:
         """The key of the session that a message from this source belongs to."""
@@ -288,6 +296,49 @@ class SessionRules:
 
 DEFAULT_SESSIONS: Final = SessionRules()
 """What a gateway that declares nothing does."""
+DECLARABLE: Final = ("group_sessions_per_user", "thread_sessions_per_user", "profile")
+"""The rules that an operator may set for a gateway that does not declare them."""
+
+
+@dataclass(frozen=True, slots=True)
+class SessionOverride:
+    """What an operator says of the sessions of a gateway; None says nothing.
+
+    Pinned, it counts before what the gateway declares, else where the gateway declares nothing.
+    """
+
+    group_sessions_per_user: bool | None = None
+    thread_sessions_per_user: bool | None = None
+    profile: str | None = None
+    pinned: bool = False
+
+    @classmethod
+    def from_dict(cls, value: Any) -> Self:
+        """Read what `to_dict` wrote, or a request."""
+        payload = members.payload(value, "session rules")
+        group, thread = (
+            members.flag(payload, name, False) if payload.get(name) is not None else None
+            for name in DECLARABLE[:2]
+        )
+        profile = read_profile(payload.get("profile"))
+        return cls(group, thread, profile, members.flag(payload, "pinned", False))
+
+    def to_dict(self) -> dict[str, Any]:
+        """What it says; empty where it says nothing."""
+        said = {name: value for name, value in asdict(self).items() if value is not None}
+        return said if len(said) > 1 else {}
+
+    def chosen(self, declared: Collection[str]) -> dict[str, Any]:
+        """The rules that it sets for a gateway that has declared some."""
+        return {
+            name: value
+            for name in DECLARABLE
+            if (value := getattr(self, name)) is not None and (self.pinned or name not in declared)
+        }
+
+    def apply(self, rules: SessionRules, declared: Collection[str]) -> SessionRules:
+        """The rules of a gateway with what the operator says."""
+        return replace(rules, **self.chosen(declared))
 
 
 def lookup_keys(session_key: str) -> tuple[str, ...]:
