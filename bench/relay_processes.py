@@ -43,16 +43,17 @@ _WAITS: Final = (
 EXPLAINED: Final = {
     "2 connectors": "A commit of two connectors holds fewer events than a commit of one: 120 with "
     "acknowledgements of 15 agents, against 300 of 38, and each commit has about fourteen "
-    "statements of its own. So an event takes more processor time: 263 us against 177, of which the connector "
-    "190 against 133 (99 against 79 in the thread that serves sockets, 57 against 45 in the "
-    "writer's) and PostgreSQL 67 against 37. What their open transactions at the server wait for, "
-    "sampled every 20 ms with pg_locks, at a load of 15 to 18 from other programs: 77 % for the "
-    "connector itself, which waits for a processor (6 ms of processor time in a transaction of 110 "
-    "to 140 ms); 12 % run, 8 % wait for the disk, 3 to 5 % for a lock. All those locks are of the heads "
-    "of the journal, which a transaction holds from its last statements to its commit (decision "
-    "44); none is of a queue, a lease or the store. That load left one connector 7 % of both cores "
-    "and two of them 13 %, and two reached 1.25 and 1.32 times the rate of one in two runs; "
-    "measured alone on two cores it was 1.34. For 1.6 they need processors of their own.",
+    "statements of its own. So an event takes more processor time: 263 us against 177, of which "
+    "the connector 190 against 133 (99 against 79 in the thread that serves sockets, 57 against "
+    "45 in the writer's) and PostgreSQL 67 against 37. What their open transactions at the server "
+    "wait for, sampled every 20 ms with pg_locks, at a load of 15 to 18 from other programs: 77 % "
+    "for the connector itself, which waits for a processor (6 ms of processor time in a "
+    "transaction of 110 to 140 ms); 12 % run, 8 % wait for the disk, 3 to 5 % for a lock. All "
+    "those locks are of the heads of the journal, which a transaction holds from its last "
+    "statements to its commit (decision 44); none is of a queue, a lease or the store. That load "
+    "left one connector 7 % of both cores and two of them 13 %, and two reached 1.25 and 1.32 "
+    "times the rate of one in two runs; measured alone on two cores it was 1.34. For 1.6 they "
+    "need processors of their own.",
     "4 connectors": "As with two: four connectors, their gateways, the server and the bus share "
     "the same cores, and each connector adds round trips and smaller groups of its own.",
 }
