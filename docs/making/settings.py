@@ -50,7 +50,7 @@ _FIXED: Final = (
     ),
     (
         "a link code",
-        "relay.rules.links",
+        "relay.rules.messages",
         "LINK_CODE_BITS",
         "bits",
         "the protocol asks for at least 40; people type it",
