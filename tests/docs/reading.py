@@ -3,11 +3,12 @@
 The page is followed literally, with three differences: the ports from 7070 to 7099 are others, so
 that pages can be read side by side; `<this repository>`, like `$CHECKOUT`, is the checkout that the
 page is from; and a clone of it is lent the environment that is installed, which would take minutes
-to make.
+to make. Node and npm are those of the tests, and what npm fetches is kept for the next time.
 """
 
 import os
 import re
+import shlex
 import shutil
 import subprocess
 import sys
@@ -22,6 +23,7 @@ from tests.docs.pages import Command, File, Fragment, Left, Step, Talk
 from tests.docs.talking import Person
 from tests.docs.wording import filled, matched
 
+from accord.testing import nodejs
 from accord.testing.processes import family, kill, survivors
 from accord.testing.servers import reserved_port
 
@@ -45,8 +47,12 @@ class Reader:
         self._invite = ""
         self._done = 0
         self._notes = folder.parent / f"{folder.name}-notes"
-        for each in (folder, folder / "home", self._notes):
+        for each in (folder, folder / "home", self._notes, self._notes / "bin"):
             each.mkdir()
+        for name, program in nodejs.programs().items():
+            written = self._notes / "bin" / name
+            written.write_text(f'#!/bin/sh\nexec {shlex.join(program)} "$@"\n')
+            written.chmod(0o755)
         (folder / "examples").symlink_to(ROOT / "examples")
 
     def __enter__(self) -> Self:
@@ -170,14 +176,21 @@ class Reader:
             and name != "ARGS"
         }
         ports = {name: self._port(written) for name, written in _DEFAULT_PORTS.items()}
-        path = os.pathsep.join((str(Path(sys.executable).parent), os.environ["PATH"]))
+        programs = (str(Path(sys.executable).parent), str(self._notes / "bin"), os.environ["PATH"])
+        npm = {
+            "NODE_USE_SYSTEM_CA": "1",
+            "NPM_CONFIG_CACHE": os.environ.get("NPM_CONFIG_CACHE", str(Path.home() / ".npm")),
+            "NPM_CONFIG_USERCONFIG": str(Path.home() / ".npmrc"),
+            "NPM_CONFIG_UPDATE_NOTIFIER": "false",
+        }
         return (
             kept
             | ports
+            | npm
             | {
                 "HOME": str(self.folder / "home"),
                 "CHECKOUT": str(ROOT),
-                "PATH": path,
+                "PATH": os.pathsep.join(programs),
                 "PYTHONUNBUFFERED": "1",
                 "COLUMNS": "160",
                 "GIT_CONFIG_COUNT": "1",

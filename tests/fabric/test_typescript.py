@@ -13,7 +13,6 @@ from urllib.parse import parse_qs, urlsplit
 
 import pytest
 from examples import shop
-from filelock import FileLock
 from tests.conformance.client_vectors import FILE
 from tests.fabric.fabric_station import Station, station
 from tests.fabric.typescript import stall
@@ -24,7 +23,6 @@ from accord.contracts.authoring import Contract
 from accord.fabric import Request, Service
 from accord.kernel import canonical
 from accord.kernel.signing import SigningKey
-from accord.testing import HarnessError, nodejs
 from accord.testing.browser import Chromium
 from accord.testing.processes import Child, python_child
 
@@ -47,22 +45,6 @@ def shopper() -> Contract:
     contract.state("prefs", "Prefs", kind="map")
     assert set(sells["rpc"]) == {"Shop.Buy"}
     return contract
-
-
-@pytest.fixture(scope="session")
-def npm(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """What the lock of the client names, in pytest's own cache."""
-    cache: pytest.Cache | None = getattr(request.config, "cache", None)
-    home = cache.mkdir("accord-typescript") if cache else tmp_path_factory.mktemp("typescript")
-    try:
-        with FileLock(home.with_suffix(".lock")):
-            return nodejs.install_packages(
-                (FABRIC / "package.json").read_bytes(),
-                home,
-                lock=(FABRIC / "package-lock.json").read_bytes(),
-            )
-    except HarnessError as error:
-        pytest.skip(f"no compiler: {error}")
 
 
 @pytest.fixture(scope="module")

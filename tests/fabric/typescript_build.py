@@ -94,7 +94,8 @@ class Workshop:
         (self.folder / "package.json").write_text('{"private": true, "type": "module"}')
         (self.folder / "tsconfig.json").write_text(json.dumps(_TSCONFIG))
         self.compile(self.folder)
-        self.lint(*(self.folder / name for name in names))
+        if names:
+            self.lint(*(self.folder / name for name in names))
 
     def bundle(self, program: str) -> str:
         """A program of the tests as one script for browsers."""

@@ -149,7 +149,10 @@ async function ask(authority: string, path: string, request: object): Promise<An
     if (typeof answer === "object" && answer !== null) return answer as Answer;
     return blocked("its answer is not a JSON object");
   } catch (error) {
-    return blocked(`it cannot be reached (${(error as Error).message})`);
+    const { message, cause } = error as Error;
+    // Node says why in the cause; browsers do not say.
+    const why = cause instanceof Error && cause.message ? `: ${cause.message}` : "";
+    return blocked(`${authority} cannot be reached (${message}${why})`);
   }
 }
 

@@ -40,14 +40,20 @@ def install_packages(manifest: bytes, folder: Path, *, lock: bytes | None = None
     return modules
 
 
-def npm_program() -> Path:
-    """Return the script of npm, for Node to run, or raise `HarnessError`."""
-    return _wheel_folder() / "lib" / "node_modules" / "npm" / "bin" / "npm-cli.js"
+def programs() -> dict[str, list[str]]:
+    """The commands `node`, `npm` and `npx`; raises `HarnessError` if there is no Node."""
+    node, npm = str(node_program()), _wheel_folder() / "lib" / "node_modules" / "npm" / "bin"
+    return {
+        "node": [node],
+        "npm": [node, str(npm / "npm-cli.js")],
+        "npx": [node, str(npm / "npx-cli.js")],
+    }
 
 
 def run_npm(folder: Path, *words: str) -> str:
     """Run npm in a folder and return what it prints; raises `HarnessError` if it fails."""
-    command = [str(node_program()), "--use-system-ca", str(npm_program()), *words]
+    node, npm = programs()["npm"]
+    command = [node, "--use-system-ca", npm, *words]
     # Programs that npm starts use the same Node.
     path = os.pathsep.join((str(node_program().parent), os.environ.get("PATH", os.defpath)))
     try:
