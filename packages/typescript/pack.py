@@ -33,12 +33,12 @@ def pack(out: Path, work: Path) -> Path:
             shutil.copy(PACKAGE / name, built)
         shutil.copy(ROOT / "LICENSE", built)
         shutil.copytree(PACKAGE / "src", built / "src")
-        compiler = [nodejs.node_program(), modules / "typescript/bin/tsc", "--project", built]
-        subprocess.run(compiler, check=True)
+        tsc = modules / "typescript/bin/tsc"
+        subprocess.run([nodejs.node_program(), tsc, "--project", built], check=True)
         out.mkdir(parents=True, exist_ok=True)
         words = ("pack", "--json", "--ignore-scripts", "--pack-destination", str(out.resolve()))
         (packed,) = json.loads(nodejs.run_npm(built, *words))
-        return out / packed["filename"]
+        return out / str(packed["filename"])
 
 
 def main() -> None:
