@@ -9,10 +9,11 @@ from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Any
-from urllib.parse import parse_qs, urlsplit
+from urllib.parse import parse_qs, quote, urlsplit
 
 import pytest
 from examples import shop
+from playwright.async_api import expect
 from tests.conformance.client_vectors import FILE
 from tests.fabric.fabric_station import Station, station
 from tests.fabric.typescript import stall
@@ -25,6 +26,8 @@ from accord.kernel import canonical
 from accord.kernel.signing import SigningKey
 from accord.testing.browser import Chromium
 from accord.testing.processes import Child, python_child
+
+PASSWORD = "correct horse battery"
 
 pytestmark = [pytest.mark.slow, pytest.mark.xdist_group("typescript")]
 
@@ -53,7 +56,7 @@ def workshop(npm: Path, tmp_path_factory: pytest.TempPathFactory) -> Workshop:
     made.lint(FABRIC / "src")
     services = (shop.service, stall.service)
     made.add([*(each.contract.manifest() for each in services), shopper().manifest()])
-    made.programs("scenario.ts", "node.ts", "browser.ts")
+    made.programs("scenario.ts", "node.ts", "browser.ts", "app.ts")
     return made
 
 
@@ -83,6 +86,54 @@ async def enter(perform: Driver, house: Station) -> None:
     back = await house.identities.login_flows.approve(login, person)
     flow = parse_qs(urlsplit(back).query)["flowId"][0]
     assert len((await perform("bind", authority=house.url, flow=flow))["key"]) == 43
+
+
+async def test_a_person_logs_in_and_agrees_or_refuses_by_clicks(
+    house: Station, workshop: Workshop, chromium: Chromium
+) -> None:
+    person = await house.identities.people.add("ada")
+    await house.identities.login.set_password(person.id, PASSWORD)
+    async with (
+        serving(house, shop.service, stall.service),
+        workshop.served("app.ts") as port,
+        chromium.opened() as browser,
+    ):
+        page = await browser.new_page()
+        complaints: list[str] = []
+        page.on("pageerror", lambda error: complaints.append(str(error)))
+        # Another host than the authority's, so that it is another origin and another site.
+        app = f"http://localhost:{port}"
+        await page.goto(f"{app}/?authority={quote(house.url)}")
+        await expect(page.locator("output")).to_have_text(
+            ["not in: BootstrapError"], timeout=30_000
+        )
+        await page.get_by_role("button", name="Log in").click()
+        await page.get_by_label("Name").fill("ada")
+        await page.get_by_label("Password").fill("a wrong one")
+        await page.get_by_role("button", name="Log in").click()
+        await expect(page.locator(".wrong")).to_be_visible()
+        await page.get_by_label("Name").fill("ada")
+        await page.get_by_label("Password").fill(PASSWORD)
+        await page.get_by_role("button", name="Log in").click()
+        await expect(page.get_by_role("heading")).to_have_text("Let Shopper act for you?")
+        await expect(page.get_by_text(f"It runs at {app}.")).to_be_visible()
+        await page.get_by_role("button", name="Refuse").click()
+        await page.wait_for_url(f"{app}/back?authError=consent_denied")
+        await expect(page.locator("output")).to_have_text(
+            ["refused: consent_denied", "not in: BootstrapError"], timeout=30_000
+        )
+        # The person is logged in at the authority, and is asked again.
+        await page.get_by_role("button", name="Log in").click()
+        await page.get_by_role("button", name="Allow").click()
+        await page.wait_for_url(f"{app}/back")
+        bought = "{} left, the key is sealed, and true"
+        await expect(page.locator("output")).to_have_text([bought.format(9)], timeout=30_000)
+        # The browser keeps the key, so the session goes on without another login.
+        await page.reload()
+        await expect(page.locator("output")).to_have_text([bought.format(8)], timeout=30_000)
+        (session,) = await house.authority.sessions.all(subject=person.id)
+        assert session.origin == app
+        assert complaints == []
 
 
 @asynccontextmanager
