@@ -94,6 +94,13 @@ class Reader:
                 case Fragment() | Left():
                     pass
 
+    def port(self, written: str) -> str:
+        """The port that stands for one of the page, from 7070 to 7099."""
+        if written not in self._ports:
+            # Held until the page ends: a port that is given back may be handed out again.
+            self._ports[written] = str(self._opened.enter_context(reserved_port()))
+        return self._ports[written]
+
     def _do(self, step: Command) -> None:
         command, said = self._mine(step.text), [self._mine(line) for line in step.said]
         deadline = time.monotonic() + self._seconds
@@ -156,14 +163,8 @@ class Reader:
 
     def _mine(self, text: str) -> str:
         """A text of the page with this reader's ports and words in it."""
-        text = _PORT.sub(lambda port: self._port(port[0]), text)
+        text = _PORT.sub(lambda port: self.port(port[0]), text)
         return filled(text, self._words).replace("<this repository>", str(ROOT))
-
-    def _port(self, written: str) -> str:
-        if written not in self._ports:
-            # Held until the page ends: a port that is given back may be handed out again.
-            self._ports[written] = str(self._opened.enter_context(reserved_port()))
-        return self._ports[written]
 
     def _environment(self) -> Mapping[str, str]:
         kept = {
@@ -175,7 +176,7 @@ class Reader:
             # What `make test` was called with is not for the `make` of a page.
             and name != "ARGS"
         }
-        ports = {name: self._port(written) for name, written in _DEFAULT_PORTS.items()}
+        ports = {name: self.port(written) for name, written in _DEFAULT_PORTS.items()}
         programs = (str(Path(sys.executable).parent), str(self._notes / "bin"), os.environ["PATH"])
         npm = {
             "NODE_USE_SYSTEM_CA": "1",

@@ -163,9 +163,11 @@ class Workshop:
                 await serving
 
     @asynccontextmanager
-    async def in_browser(self, chromium: Chromium) -> AsyncIterator[Driver]:
+    async def in_browser(
+        self, chromium: Chromium, program: str = "browser.ts"
+    ) -> AsyncIterator[Driver]:
         """Do steps on a page of another origin until the block ends."""
-        async with self.served("browser.ts") as port, chromium.opened() as browser:
+        async with self.served(program) as port, chromium.opened() as browser:
             opened = await browser.new_page()
             await opened.goto(f"http://127.0.0.1:{port}/")
             yield _Pages(opened)
