@@ -1,7 +1,6 @@
 """The TypeScript client against a whole authority and real services, in Node and in a browser."""
 
 import asyncio
-import copy
 import json
 import os
 import signal
@@ -19,9 +18,7 @@ from tests.fabric.fabric_station import Station, station
 from tests.fabric.typescript import stall
 from tests.fabric.typescript_build import FABRIC, ROOT, Driver, Workshop
 
-from accord.authority.rules import Compatibility, DeploymentKind
 from accord.contracts.authoring import Contract
-from accord.fabric import Request, Service
 from accord.kernel import canonical
 from accord.kernel.signing import SigningKey
 from accord.testing.browser import Chromium
@@ -221,13 +218,14 @@ async def test_a_killed_service_and_a_killed_server_come_back(
             await perform("start")
             assert await line(first) == "begun"
             first.kill()
-            # Nobody is there; the client asks again until somebody is.
-            repeated = asyncio.create_task(perform("bump", n=1, key="order-2"))
-            later = asyncio.create_task(perform("bump", n=1, key="order-3"))
-        assert (await perform("fail", name="Stall.Double", payload={"n": 1}))["type"] in (
-            "UnavailableError",
-            "DeadlineError",
-        )
+        # A request may still reach the killed instance, and is not answered then.
+        asked = {"name": "Stall.Double", "payload": {"n": 1}}
+        while (failed := (await perform("fail", **asked))["type"]) == "DeadlineError":
+            pass
+        assert failed == "UnavailableError"
+        # Nobody is there; the client asks again until somebody is.
+        repeated = asyncio.create_task(perform("bump", n=1, key="order-2"))
+        later = asyncio.create_task(perform("bump", n=1, key="order-3"))
         async with stall_process(house, other) as second:
             # What the killed instance had answered is not done again; what it had not, is done now.
             assert await repeated == {"n": 201}
@@ -260,53 +258,3 @@ def test_both_languages_give_the_answers_of_the_vectors(workshop: Workshop) -> N
     computed = json.loads(workshop.node("built/conformance.js", given))
     for kind, expected in vectors["answers"].items():
         assert computed[kind] == expected, kind
-
-
-def grown() -> dict[str, Any]:
-    """A later version of the stall: more members, and one more RPC."""
-    manifest = copy.deepcopy(stall.service.contract.manifest())
-    manifest["schemas"]["Step"]["properties"]["unit"] = {"type": "string"}
-    manifest["rpc"]["Stall.Halve"] = {
-        **manifest["rpc"]["Stall.Double"],
-        "subject": "rpc.v1.Stall.Halve",
-    }
-    return manifest
-
-
-async def test_old_clients_call_new_services_and_new_clients_old_ones(
-    house: Station, npm: Path, tmp_path: Path
-) -> None:
-    old, new = stall.service.contract.manifest(), grown()
-    folders = {}
-    for name, manifest in (("old", old), ("new", new)):
-        folders[name] = Workshop(tmp_path / name, npm)
-        folders[name].add([manifest, shop.service.contract.manifest(), shopper().manifest()])
-        folders[name].programs("scenario.ts", "node.ts")
-    await house.authority.deployments.create("stall", DeploymentKind.SERVICE, Compatibility.STRICT)
-    plan = await house.authority.plans.propose("stall", canonical.encode(new), "operator")
-    assert plan is not None
-    await house.authority.plans.accept(plan.id, "operator")
-    key = await house.instance("stall", "one")
-    service = Service(new, partial=True, key=key, authority=house.url)
-
-    @service.rpc("Stall.Double")
-    async def double(_request: Request, step: Any) -> Any:
-        return {"n": step["n"] * 2, "unit": step.get("unit", "metre")}
-
-    async with (
-        serving(house, shop.service),
-        service.connect(),
-        folders["old"].in_node() as perform,
-    ):
-        await enter(perform, house)
-        assert await perform("double", n=3) == {"n": 6, "unit": "metre"}
-        await perform("close")
-    async with (
-        station(tmp_path / "other") as other,
-        serving(other, shop.service, stall.service),
-        folders["new"].in_node() as perform,
-    ):
-        await enter(perform, other)
-        assert await perform("double", n=3) == {"n": 6}
-        answer = await perform("fail", name="Stall.Halve", payload={"n": 4})
-        assert answer["type"] == "UnauthorizedError"

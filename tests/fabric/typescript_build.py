@@ -111,11 +111,12 @@ class Workshop:
         return ran.stdout
 
     @asynccontextmanager
-    async def in_node(self) -> AsyncIterator[Driver]:
-        """Do steps in Node until the block ends."""
+    async def in_node(self, program: str = "scenario") -> AsyncIterator[Driver]:
+        """Do steps of a program in Node until the block ends; then Node is killed."""
         process = await asyncio.create_subprocess_exec(
             nodejs.node_program(),
             "built/node.js",
+            program,
             cwd=self.folder,
             stdin=asyncio.subprocess.PIPE,
             stdout=asyncio.subprocess.PIPE,
