@@ -4,7 +4,7 @@ import asyncio
 import json
 import os
 import signal
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Any
@@ -258,3 +258,39 @@ def test_both_languages_give_the_answers_of_the_vectors(workshop: Workshop) -> N
     computed = json.loads(workshop.node("built/conformance.js", given))
     for kind, expected in vectors["answers"].items():
         assert computed[kind] == expected, kind
+
+
+def test_typescript_gives_the_answers_of_other_implementations(
+    vectors: Callable[[str], Any], workshop: Workshop
+) -> None:
+    jcs = vectors("canonical/jcs.json")["cases"]
+    texts = vectors("contracts/canonical-json.json")
+    proofs = vectors("contracts/auth-proof.json")
+    assert jcs
+    assert texts
+    assert proofs
+    workshop.programs("known_answers.ts")
+    given = workshop.folder / "known.json"
+    asked = {
+        "texts": [case["input"] for case in jcs],
+        "values": [case["input"] for case in texts],
+        "proofs": proofs,
+    }
+    given.write_text(json.dumps(asked))
+    computed = json.loads(workshop.node("built/known_answers.js", given))
+    assert computed["texts"] == [case["output"] for case in jcs]
+    # Half a surrogate pair is the one value that we refuse, as in Python.
+    assert computed["values"] == [
+        None if case["input"] == "\ud800" else case["canonical"] for case in texts
+    ]
+    assert computed["proofs"] == [
+        {
+            "sessionKey": case["sessionKey"],
+            "login": case["oauthInit"]["sig"],
+            "flow": case["flowBind"]["sig"],
+            "connect": case["natsConnect"]["iatSig"],
+            "token": case["natsConnect"]["runtimeToken"],
+            "request": case["rpcProof"]["proof"],
+        }
+        for case in proofs
+    ]
