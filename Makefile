@@ -1,6 +1,6 @@
 # Two commands: `make up` and `make test`. Neither needs root, a container engine or an account.
 .DEFAULT_GOAL := help
-.PHONY: help setup up test test-all check bench bench-report docs docs-pictures messages wheels lock clean
+.PHONY: help setup up test test-all check bench bench-report docs docs-pictures messages wheels npm-package lock clean
 
 VENV := .venv
 BIN := $(VENV)/bin
@@ -84,6 +84,10 @@ messages: $(READY) ## bring the catalogues of the console's languages up to date
 wheels: $(READY) ## build the packages accord and accord-fabric into dist
 	@$(BIN)/python -m hatchling build --target wheel --directory dist
 	@cd packages/fabric && ../../$(BIN)/python -m hatchling build --target wheel --directory ../../dist
+
+DIST ?= dist
+npm-package: $(READY) ## pack the npm package accord-fabric into dist; DIST=folder for another place
+	@$(BIN)/python packages/typescript/pack.py --out $(DIST)
 
 UPGRADE ?= --upgrade
 COMPILE := $(BIN)/uv pip compile --quiet --system-certs --universal --python-version 3.11 --generate-hashes \

@@ -70,6 +70,27 @@ def spark(tmp_path_factory: pytest.TempPathFactory) -> "Iterator[SparkSession]":
         yield session
 
 
+@pytest.fixture(scope="session")
+def npm(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """What the lock of the TypeScript client names, in pytest's own cache."""
+    from filelock import FileLock
+
+    from accord.testing import HarnessError, nodejs
+
+    package = ROOT / "packages/typescript"
+    cache: pytest.Cache | None = getattr(request.config, "cache", None)
+    home = cache.mkdir("accord-typescript") if cache else tmp_path_factory.mktemp("typescript")
+    try:
+        with FileLock(home.with_suffix(".lock")):
+            return nodejs.install_packages(
+                (package / "package.json").read_bytes(),
+                home,
+                lock=(package / "package-lock.json").read_bytes(),
+            )
+    except HarnessError as error:
+        pytest.skip(f"no compiler: {error}")
+
+
 def pytest_addoption(parser: pytest.Parser) -> None:
     parser.addoption(
         "--only-allowed-skips",

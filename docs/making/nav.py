@@ -24,7 +24,8 @@ _THEMES: Final = {
         "platforms/*",
     ),
     "Services under contracts": (
-        "contracts", "contract-*", "write-a-service", "typescript", "http", "authority", "bridge",
+        "contracts", "contract-*", "write-a-service", "several-instances", "typescript", "http",
+        "authority", "bridge",
     ),
     "History on Spark": ("pipeline", "pipeline-*", "whatif"),
     "Keeping it running": (

@@ -21,11 +21,11 @@ from dataclasses import dataclass
 REPEATED = "# repeat until it says so"
 SCRIPTS = ("", "bash", "sh", "shell", "shell-session", "zsh")
 """Languages of blocks that could hide a command."""
-FILES = ("python", "toml", "yaml")
+FILES = ("python", "toml", "ts", "yaml")
 """Languages of blocks that may be a file, or a part of one."""
 
 _FENCE = re.compile(r"^( *)```+ *(.*?) *$")
-_PATH = re.compile(r"# ((?:~/|\.?\w)[\w./-]*\.\w+)")
+_PATH = re.compile(r"(?:#|//) ((?:~/|\.?\w)[\w./-]*\.\w+)")
 _HERE = re.compile(r"<<-?\s*(['\"]?)(\w+)\1")
 _SPOKEN = re.compile(
     r"\*\*(?P<who>[\w-]+)\*\*(?: (?P<how>in #|to )(?P<where>[\w-]+))?: (?P<text>.*)"

@@ -3,11 +3,12 @@
 The page is followed literally, with three differences: the ports from 7070 to 7099 are others, so
 that pages can be read side by side; `<this repository>`, like `$CHECKOUT`, is the checkout that the
 page is from; and a clone of it is lent the environment that is installed, which would take minutes
-to make.
+to make. Node and npm are those of the tests, and what npm fetches is kept for the next time.
 """
 
 import os
 import re
+import shlex
 import shutil
 import subprocess
 import sys
@@ -22,6 +23,7 @@ from tests.docs.pages import Command, File, Fragment, Left, Step, Talk
 from tests.docs.talking import Person
 from tests.docs.wording import filled, matched
 
+from accord.testing import nodejs
 from accord.testing.processes import family, kill, survivors
 from accord.testing.servers import reserved_port
 
@@ -45,8 +47,12 @@ class Reader:
         self._invite = ""
         self._done = 0
         self._notes = folder.parent / f"{folder.name}-notes"
-        for each in (folder, folder / "home", self._notes):
+        for each in (folder, folder / "home", self._notes, self._notes / "bin"):
             each.mkdir()
+        for name, program in nodejs.programs().items():
+            written = self._notes / "bin" / name
+            written.write_text(f'#!/bin/sh\nexec {shlex.join(program)} "$@"\n')
+            written.chmod(0o755)
         (folder / "examples").symlink_to(ROOT / "examples")
 
     def __enter__(self) -> Self:
@@ -87,6 +93,13 @@ class Reader:
                     self._talk(step)
                 case Fragment() | Left():
                     pass
+
+    def port(self, written: str) -> str:
+        """The port that stands for one of the page, from 7070 to 7099."""
+        if written not in self._ports:
+            # Held until the page ends: a port that is given back may be handed out again.
+            self._ports[written] = str(self._opened.enter_context(reserved_port()))
+        return self._ports[written]
 
     def _do(self, step: Command) -> None:
         command, said = self._mine(step.text), [self._mine(line) for line in step.said]
@@ -150,14 +163,8 @@ class Reader:
 
     def _mine(self, text: str) -> str:
         """A text of the page with this reader's ports and words in it."""
-        text = _PORT.sub(lambda port: self._port(port[0]), text)
+        text = _PORT.sub(lambda port: self.port(port[0]), text)
         return filled(text, self._words).replace("<this repository>", str(ROOT))
-
-    def _port(self, written: str) -> str:
-        if written not in self._ports:
-            # Held until the page ends: a port that is given back may be handed out again.
-            self._ports[written] = str(self._opened.enter_context(reserved_port()))
-        return self._ports[written]
 
     def _environment(self) -> Mapping[str, str]:
         kept = {
@@ -169,15 +176,22 @@ class Reader:
             # What `make test` was called with is not for the `make` of a page.
             and name != "ARGS"
         }
-        ports = {name: self._port(written) for name, written in _DEFAULT_PORTS.items()}
-        path = os.pathsep.join((str(Path(sys.executable).parent), os.environ["PATH"]))
+        ports = {name: self.port(written) for name, written in _DEFAULT_PORTS.items()}
+        programs = (str(Path(sys.executable).parent), str(self._notes / "bin"), os.environ["PATH"])
+        npm = {
+            "NODE_USE_SYSTEM_CA": "1",
+            "NPM_CONFIG_CACHE": os.environ.get("NPM_CONFIG_CACHE", str(Path.home() / ".npm")),
+            "NPM_CONFIG_USERCONFIG": str(Path.home() / ".npmrc"),
+            "NPM_CONFIG_UPDATE_NOTIFIER": "false",
+        }
         return (
             kept
             | ports
+            | npm
             | {
                 "HOME": str(self.folder / "home"),
                 "CHECKOUT": str(ROOT),
-                "PATH": path,
+                "PATH": os.pathsep.join(programs),
                 "PYTHONUNBUFFERED": "1",
                 "COLUMNS": "160",
                 "GIT_CONFIG_COUNT": "1",

@@ -35,7 +35,9 @@ def written(language: str) -> Iterator[tuple[str, str]]:
             if isinstance(step, Fragment):
                 kind = step.language
             elif isinstance(step, File):
-                kind = {".py": "python", ".toml": "toml"}.get(Path(step.path).suffix, "yaml")
+                kind = {".py": "python", ".toml": "toml", ".ts": "ts"}.get(
+                    Path(step.path).suffix, "yaml"
+                )
             if kind == language and isinstance(step, Fragment | File):
                 yield f"{page}:{step.line}", step.text
 

@@ -46,7 +46,9 @@ def test_a_block_that_begins_with_a_path_is_that_file_and_others_are_fragments()
             block("python", "# my_agent.py", "x = 1"),
             block("toml", "# ~/.accord/accord.toml", "[station]"),
             block("yaml", "# .github/workflows/ci.yml", "on: push"),
+            block("ts", "// src/call.ts", "call();"),
             block("python", "# why this is so", "y = 2"),
+            block("ts", "// why this is so", "call();"),
             block("json", "{}"),
         )
     )
@@ -54,6 +56,8 @@ def test_a_block_that_begins_with_a_path_is_that_file_and_others_are_fragments()
         (File, "my_agent.py"),
         (File, "~/.accord/accord.toml"),
         (File, ".github/workflows/ci.yml"),
+        (File, "src/call.ts"),
+        (Fragment, ""),
         (Fragment, ""),
     ]
 

@@ -123,6 +123,27 @@ async def test_the_package_alone_connects_and_calls(python: Path, house: Station
     assert not heavy & set(told["loaded"])
 
 
+@pytest.mark.parametrize(("slim", "main", "warned"), [("9.8.7", "9.8.7", 0), ("9.8.7", "9.8.6", 1)])
+def test_both_packages_in_two_versions_are_warned_of(
+    slim: str, main: str, warned: int, tmp_path: Path
+) -> None:
+    for name, version in (("accord-fabric", slim), ("accord", main)):
+        folder = tmp_path / f"{name.replace('-', '_')}-{version}.dist-info"
+        folder.mkdir()
+        written = f"Metadata-Version: 2.1\nName: {name}\nVersion: {version}\n"
+        (folder / "METADATA").write_text(written)
+    ran = subprocess.run(
+        [sys.executable, "-c", "import accord.fabric"],
+        env={**os.environ, "PYTHONPATH": f"{tmp_path}{os.pathsep}{ROOT / 'src'}"},
+        capture_output=True,
+        text=True,
+        check=True,
+    )
+    told = "accord 9.8.6 and accord-fabric 9.8.7 are both installed"
+    assert ran.stderr.count(told) == warned
+    assert ("RuntimeWarning" in ran.stderr) == bool(warned)
+
+
 def test_the_package_asks_for_no_more_than_the_main_one() -> None:
     slim = tomllib.loads((PACKAGE / "pyproject.toml").read_text())["project"]
     main = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]

@@ -94,7 +94,8 @@ class Workshop:
         (self.folder / "package.json").write_text('{"private": true, "type": "module"}')
         (self.folder / "tsconfig.json").write_text(json.dumps(_TSCONFIG))
         self.compile(self.folder)
-        self.lint(*(self.folder / name for name in names))
+        if names:
+            self.lint(*(self.folder / name for name in names))
 
     def bundle(self, program: str) -> str:
         """A program of the tests as one script for browsers."""
@@ -110,11 +111,12 @@ class Workshop:
         return ran.stdout
 
     @asynccontextmanager
-    async def in_node(self) -> AsyncIterator[Driver]:
-        """Do steps in Node until the block ends."""
+    async def in_node(self, program: str = "scenario") -> AsyncIterator[Driver]:
+        """Do steps of a program in Node until the block ends; then Node is killed."""
         process = await asyncio.create_subprocess_exec(
             nodejs.node_program(),
             "built/node.js",
+            program,
             cwd=self.folder,
             stdin=asyncio.subprocess.PIPE,
             stdout=asyncio.subprocess.PIPE,
@@ -137,30 +139,39 @@ class Workshop:
             await process.wait()
 
     @asynccontextmanager
-    async def in_browser(self, chromium: Chromium) -> AsyncIterator[Driver]:
-        """Do steps on a page of another origin until the block ends."""
-        script = self.bundle("browser.ts")
+    async def served(self, program: str) -> AsyncIterator[int]:
+        """Serve a page with a program of the tests, and yield the port."""
+        script = self.bundle(program)
 
         async def page(_request: Any) -> Response:
             # No inline scripts and no `eval`, as careful sites have it.
             policy = {"content-security-policy": "script-src 'self'; default-src 'self' * ws:"}
-            return HTMLResponse("<!doctype html><script src='app.js'></script>", headers=policy)
+            shown = "<!doctype html><body><script src='/app.js'></script></body>"
+            return HTMLResponse(shown, headers=policy)
 
         async def app(_request: Any) -> Response:
             return Response(script, media_type="text/javascript")
 
-        listener = Listener(Starlette(routes=[Route("/", page), Route("/app.js", app)]))
+        routes = [Route("/app.js", app), Route("/{rest:path}", page)]
+        listener = Listener(Starlette(routes=routes))
         with bind("127.0.0.1", 0) as listening:
             serving = asyncio.create_task(listener.serve([listening]))
             await listener.serving.wait()
             try:
-                async with chromium.opened() as browser:
-                    opened = await browser.new_page()
-                    await opened.goto(f"http://127.0.0.1:{listening.getsockname()[1]}/")
-                    yield _Pages(opened)
+                yield listening.getsockname()[1]
             finally:
                 listener.should_exit = True
                 await serving
+
+    @asynccontextmanager
+    async def in_browser(
+        self, chromium: Chromium, program: str = "browser.ts"
+    ) -> AsyncIterator[Driver]:
+        """Do steps on a page of another origin until the block ends."""
+        async with self.served(program) as port, chromium.opened() as browser:
+            opened = await browser.new_page()
+            await opened.goto(f"http://127.0.0.1:{port}/")
+            yield _Pages(opened)
 
 
 class _Pages:

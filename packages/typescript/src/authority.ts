@@ -78,14 +78,16 @@ export async function bootstrap(
   for (let attempt = 0; ; ) {
     signal.throwIfAborted();
     const iat = seconds();
-    const answer = await ask(authority, "/bootstrap/v1", {
+    const request = {
       sessionKey: key.id,
       contractDigest: contract.digest,
       textDigest: contract.textDigest,
       iat,
       sig: await key.prove(connectMessage(contract.digest, iat)),
       manifest: withManifest ? contract.manifest : undefined,
-    });
+    };
+    const answer = await ask(authority, "/bootstrap/v1", request, signal);
+    signal.throwIfAborted();
     if (answer.status === "ready") return ready(answer);
     if (answer.code === "manifest_required" && !withManifest) {
       withManifest = true;
@@ -135,13 +137,19 @@ async function askOnce(authority: string, path: string, request: object): Promis
 }
 
 /** POST to the authority; every failure is an answer that says `blocked` or `refused`. */
-async function ask(authority: string, path: string, request: object): Promise<Answer> {
+async function ask(
+  authority: string,
+  path: string,
+  request: object,
+  stop?: AbortSignal,
+): Promise<Answer> {
+  const late = AbortSignal.timeout(ASK_MILLISECONDS);
   try {
     const response = await fetch(`${authority.replace(/\/$/, "")}${path}`, {
       method: "POST",
       headers: { "content-type": "application/json" },
       body: encode(request),
-      signal: AbortSignal.timeout(ASK_MILLISECONDS),
+      signal: stop ? AbortSignal.any([stop, late]) : late,
       redirect: "error",
       credentials: "omit",
     });
@@ -149,7 +157,10 @@ async function ask(authority: string, path: string, request: object): Promise<An
     if (typeof answer === "object" && answer !== null) return answer as Answer;
     return blocked("its answer is not a JSON object");
   } catch (error) {
-    return blocked(`it cannot be reached (${(error as Error).message})`);
+    const { message, cause } = error as Error;
+    // Node says why in the cause; browsers do not say.
+    const why = cause instanceof Error && cause.message ? `: ${cause.message}` : "";
+    return blocked(`${authority} cannot be reached (${message}${why})`);
   }
 }
 

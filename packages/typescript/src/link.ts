@@ -100,6 +100,26 @@ export class Backlog {
   }
 }
 
+type Socket = WebSocket | NoSocket;
+
+/** Stands for a socket that could not be opened, and fails as one that could not connect. */
+class NoSocket {
+  binaryType = "arraybuffer";
+  readonly bufferedAmount = 0;
+  onopen: unknown = null;
+  onmessage: unknown = null;
+  onclose: unknown = null;
+  onerror: ((event: { readonly message: string }) => void) | null = null;
+
+  constructor(message: string) {
+    setTimeout(() => this.onerror?.({ message }), 0);
+  }
+
+  send(): void {}
+
+  close(): void {}
+}
+
 interface Waiting {
   readonly subject: string;
   heard(message: Msg): void;
@@ -110,6 +130,10 @@ interface Waiting {
 export class Link {
   #nats!: NatsConnection;
   #ready!: Ready;
+  #opening: Promise<unknown> | undefined;
+  /** While the connection is away: resolves when it is back, or the session is over. */
+  #away: Promise<void> | undefined;
+  #back: () => void = () => {};
   #token = "";
   #stale = false;
   #closed = false;
@@ -168,7 +192,7 @@ export class Link {
   /** Close the connection. */
   async close(): Promise<void> {
     this.#end();
-    await this.#nats.close();
+    await this.#shut();
   }
 
   /**
@@ -185,8 +209,10 @@ export class Link {
   ): Promise<Msg> {
     const end = Date.now() + within;
     for (let pause = FIRST_PAUSE; ; pause = Math.min(pause * 2, LONGEST_PAUSE)) {
-      const signed = await this.signed(subject, data, requestId(ulid(), key));
+      const identity = requestId(ulid(), key);
       try {
+        await this.#reached(Math.max(end - Date.now(), FIRST_PAUSE));
+        const signed = await this.signed(subject, data, identity);
         const left = Math.max(end - Date.now(), FIRST_PAUSE);
         const answer = await this.ask(subject, data, signed, left);
         raiseError(answer, declared);
@@ -217,14 +243,15 @@ export class Link {
   }
 
   /** Send a request and return its answer. */
-  ask(
+  async ask(
     subject: string,
     data: Uint8Array,
     headers: Record<string, string>,
     within: number,
   ): Promise<Msg> {
+    await this.#reached(within);
     const reply = this.#stem + randomHex(8);
-    return new Promise<Msg>((resolve, reject) => {
+    return await new Promise<Msg>((resolve, reject) => {
       const timer = setTimeout(
         () => reject(new DeadlineError(`no answer came from ${subject} within ${within} ms`)),
         within,
@@ -260,6 +287,7 @@ export class Link {
     silence: () => number,
     declared?: DeclaredErrors,
   ): AsyncGenerator<Msg, void, void> {
+    await this.#reached(silence());
     const headers = await this.signed(subject, data);
     const reply = this.#stem + randomHex(8);
     const backlog = new Backlog(subject);
@@ -316,6 +344,20 @@ export class Link {
     return { backlog, end };
   }
 
+  /** Wait until the connection is there: what is sent while it is away is lost. */
+  async #reached(within: number): Promise<void> {
+    if (!this.#away) return;
+    const timer = new AbortController();
+    const late = wait(within, timer.signal).then(() => {
+      throw new UnavailableError(`the connection did not come back within ${within} ms`);
+    });
+    try {
+      await Promise.race([this.#away, late]);
+    } finally {
+      timer.abort();
+    }
+  }
+
   #publish(subject: string, data: Uint8Array, given: Record<string, string>, reply: string): void {
     const headers = emptyHeaders();
     for (const [name, value] of Object.entries(given)) headers.set(name, value);
@@ -356,10 +398,24 @@ export class Link {
     void this.#follow(nats);
   }
 
-  async #socket(url: string): Promise<{ socket: WebSocket; encrypted: boolean }> {
+  /** Open a socket for nats-core, which waits for ever if this fails. */
+  #socket(url: string): Promise<{ socket: Socket; encrypted: boolean }> {
+    const opening = this.#open(url).catch((error: unknown) => new NoSocket(message(error)));
+    this.#opening = opening;
+    return opening.then((socket) => ({ socket, encrypted: url.startsWith("wss:") }));
+  }
+
+  async #open(url: string): Promise<WebSocket> {
     if (this.#stale) await this.#renew();
     this.#token = await connectToken(this.key, this.contract.digest, seconds());
-    return { socket: new WebSocket(url), encrypted: url.startsWith("wss:") };
+    return new WebSocket(url);
+  }
+
+  /** Close the connection; nats-core cannot while it waits for a socket. */
+  async #shut(): Promise<void> {
+    await this.#opening;
+    await wait(0);
+    await this.#nats.close();
   }
 
   /** Repeat the bootstrap once the server no longer accepted the session. */
@@ -371,7 +427,7 @@ export class Link {
     } catch (error) {
       if (error instanceof BootstrapError && error.body.status !== "blocked") {
         this.#end(error);
-        void this.#nats.close();
+        void this.#shut();
       }
       throw error;
     }
@@ -382,12 +438,18 @@ export class Link {
     for await (const status of nats.status()) {
       if (status.type === "disconnect") {
         this.#stale = true;
+        this.#away ??= new Promise((resolve) => {
+          this.#back = resolve;
+        });
         for (const waiting of [...this.#waiting.values()])
           waiting.failed(
             new UnavailableError(
               `the connection was lost, so it is not known whether ${waiting.subject} was done`,
             ),
           );
+      } else if (status.type === "reconnect") {
+        this.#back();
+        this.#away = undefined;
       } else if (status.type === "error") this.#denied(status.error);
     }
   }
@@ -413,6 +475,8 @@ export class Link {
     const why = error ?? new UnavailableError("the session was closed");
     for (const waiting of [...this.#waiting.values()]) waiting.failed(why);
     for (const entry of this.#listening) entry.backlog.fail(why);
+    this.#back();
+    this.#away = undefined;
     this.#finish(error);
   }
 }

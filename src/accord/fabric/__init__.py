@@ -13,6 +13,7 @@ from accord.fabric.kv import KeyValue
 from accord.fabric.link import Link
 from accord.fabric.objects import ObjectStore
 from accord.fabric.operations import OperationContext, Progress, Signals
+from accord.fabric.packages import warn_of_two_versions
 from accord.fabric.requests import Caller, Request
 from accord.fabric.rules.errors import (
     BootstrapError,
@@ -92,3 +93,5 @@ __all__ = [
     "read_error",
     "write_error",
 ]
+
+warn_of_two_versions()

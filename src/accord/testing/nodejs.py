@@ -23,7 +23,6 @@ def install_packages(manifest: bytes, folder: Path, *, lock: bytes | None = None
     Raises:
         HarnessError: There is no Node, or npm could not install them.
     """
-    npm = _wheel_folder() / "lib" / "node_modules" / "npm" / "bin" / "npm-cli.js"
     ready, modules = folder / "ready", folder / "node_modules"
     wanted = manifest + (lock or b"")
     if not ready.is_file() or ready.read_bytes() != wanted:
@@ -35,27 +34,41 @@ def install_packages(manifest: bytes, folder: Path, *, lock: bytes | None = None
             (folder / "package-lock.json").write_bytes(lock)
             # Not `ci`, which fails where a registry lacks the optional package of another platform.
             verb = ["install", "--no-save"]
-        command = [str(node_program()), "--use-system-ca", str(npm), *verb, "--ignore-scripts"]
-        command += ["--no-audit", "--no-fund"]
-        command += ["--fetch-retries=2", "--fetch-timeout=60000"]
-        # Programs that npm starts use the same Node.
-        path = os.pathsep.join((str(node_program().parent), os.environ.get("PATH", os.defpath)))
-        try:
-            subprocess.run(  # noqa: S603
-                command,
-                cwd=folder,
-                env={**os.environ, "PATH": path},
-                capture_output=True,
-                timeout=300,
-                check=True,
-            )
-        except subprocess.SubprocessError as error:
-            said = getattr(error, "stderr", None) or b""
-            raise HarnessError(
-                f"npm could not install what a test needs: {said.decode(errors='replace')[-500:]}"
-            ) from error
+        limits = ("--fetch-retries=2", "--fetch-timeout=60000")
+        run_npm(folder, *verb, "--ignore-scripts", "--no-audit", "--no-fund", *limits)
         ready.write_bytes(wanted)
     return modules
+
+
+def programs() -> dict[str, list[str]]:
+    """The commands `node`, `npm` and `npx`; raises `HarnessError` if there is no Node."""
+    node, npm = str(node_program()), _wheel_folder() / "lib" / "node_modules" / "npm" / "bin"
+    return {
+        "node": [node],
+        "npm": [node, str(npm / "npm-cli.js")],
+        "npx": [node, str(npm / "npx-cli.js")],
+    }
+
+
+def run_npm(folder: Path, *words: str) -> str:
+    """Run npm in a folder and return what it prints; raises `HarnessError` if it fails."""
+    node, npm = programs()["npm"]
+    command = [node, "--use-system-ca", npm, *words]
+    # Programs that npm starts use the same Node.
+    path = os.pathsep.join((str(node_program().parent), os.environ.get("PATH", os.defpath)))
+    try:
+        ran = subprocess.run(  # noqa: S603
+            command,
+            cwd=folder,
+            env={**os.environ, "PATH": path},
+            capture_output=True,
+            timeout=300,
+            check=True,
+        )
+    except subprocess.SubprocessError as error:
+        said = (getattr(error, "stderr", None) or b"").decode(errors="replace")[-500:]
+        raise HarnessError(f"npm could not {words[0]}: {said}") from error
+    return ran.stdout.decode(errors="replace")
 
 
 def _wheel_folder() -> Path:

@@ -1,7 +1,8 @@
-/** Does the steps that it reads, a line of JSON each, and prints what came of them. */
+/** Does steps of the named program: it reads a line of JSON each, and prints what came of them. */
 
 import { createInterface } from "node:readline";
-import { perform } from "./scenario.js";
+
+const { perform } = await import(`./${process.argv[2]}.js`);
 
 for await (const line of createInterface({ input: process.stdin })) {
   const { step, given } = JSON.parse(line);

@@ -18,6 +18,7 @@ from accord.fabric import (
     Downloads,
     ObjectStore,
     Progress,
+    Publisher,
     Signals,
     TypedService,
 )
@@ -28,6 +29,7 @@ service = TypedService("stall@v1", "Counts, walks and hands out files.")
 BYTES = bytes(range(256)) * 4096
 
 
+@service.event("Stall.Walked")
 class Step(BaseModel):
     """A number."""
 
@@ -69,12 +71,16 @@ async def count(step: Step) -> AsyncIterator[Step]:
 
 
 @service.operation(cancel=[])
-async def walk(step: Step, progress: Progress[Step], go: Signals[Step]) -> Step:
+async def walk(
+    step: Step, progress: Progress[Step], go: Signals[Step], walked: Publisher[Step]
+) -> Step:
     """Wait for a signal."""
     print("begun", flush=True)
     await progress(step)
     more = await go.first()
-    return Step(n=step.n + more.n)
+    end = Step(n=step.n + more.n)
+    await walked.publish(end)
+    return end
 
 
 async def main(url: str, seed: str) -> None:

@@ -35,7 +35,17 @@ _OBJECT: Final = ("properties", "required", "additionalProperties", "patternProp
 # Names that the language or the generated code has.
 _TAKEN: Final = (
     *("Array", "Boolean", "Date", "Error", "Function", "Infinity", "Map", "NaN", "Number"),
-    *("Object", "Promise", "Proxy", "ReadonlyArray", "Record", "Reflect", "RegExp", "RemoteError"),
+    *(
+        "Object",
+        "Promise",
+        "Proxy",
+        "Readonly",
+        "ReadonlyArray",
+        "Record",
+        "Reflect",
+        "RegExp",
+        "RemoteError",
+    ),
     *("Set", "String", "Symbol", "WeakMap", "WeakSet", "JSON", "Math", "BigInt", "Intl", "Atomics"),
 )
 _LONGEST_DOC: Final = 4000
@@ -142,7 +152,8 @@ def _errors(interface: Interface) -> str:
     declared: dict[str, Mapping[str, Any]] = {}
     for _, error in sorted(interface.contract.get("errors", {}).items()):
         declared.setdefault(error["type"], error)
-    names = UniqueNames(_TAKEN).all((kind, class_name(kind)) for kind in declared)
+    # The package has a Client of its own beside its errors.
+    names = UniqueNames((*_TAKEN, "Client")).all((kind, class_name(kind)) for kind in declared)
     lines = [_head(interface, "The errors")]
     if declared:
         lines += ["", f'import {{ RemoteError }} from "{FABRIC}";']
