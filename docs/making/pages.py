@@ -87,7 +87,7 @@ REFERENCE: Final = (
         "reference/fabric",
         "The client library",
         fabric.render,
-        "every class and function of `accord.fabric`",
+        "every class and function of `accord.fabric`, and how contracts are written",
     ),
     Page("reference/errors", "Error codes", rules.codes, "what each means, and its HTTP status"),
     Page("reference/events", "Events", community.events, "every type in a community's log"),

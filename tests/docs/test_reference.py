@@ -1,12 +1,14 @@
 """The reference is what the code says: pages as they would be made now, and nothing unexplained."""
 
+import inspect
+from collections.abc import Iterator
 from enum import Enum
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Any, get_args, get_origin, get_type_hints
 
 import pytest
 import typer
-from docs.making import commands, rules, schemas
+from docs.making import commands, fabric, rules, schemas
 from docs.making.__main__ import differing, write
 from docs.making.errors import MakingError
 from docs.making.indexes import DOCS
@@ -14,6 +16,7 @@ from docs.making.markdown import code, meaning, table
 from docs.making.notes import FOLDER, Notes, woven
 from docs.making.pages import rendered
 
+import accord.fabric
 from accord.cli import app
 from accord.station.settings import sections, tables, variable
 
@@ -51,6 +54,45 @@ def test_every_command_and_every_option_is_on_a_page() -> None:
         for taken in command.parsed.params:
             for spelled in taken.opts if taken.param_type_name == "option" else ():
                 assert spelled == "--help" or code(spelled) in section, (command.name, spelled)
+
+
+def test_every_name_that_the_client_library_exports_is_on_its_page() -> None:
+    page = text("fabric")
+    for module in (accord.fabric, *fabric.MODULES):
+        told = page.partition(f"\n## {module.__name__}\n")[2].partition("\n## ")[0]
+        names = module.__all__ if module is accord.fabric else fabric.MODULES[module][1]
+        for name in names:
+            assert f"\n### {name}\n" in told, name
+            for method, it in vars(getattr(module, name)).items():
+                if inspect.isfunction(it) and not method.startswith("_"):
+                    assert f"\n#### {name}.{method}\n" in told, (name, method)
+
+
+# What no program makes or takes apart by itself: the library hands it from one part to another.
+INNER = {"Answers", "Bucket", "CallJournal", "Callers", "Finding", "JobStreams", "Schema", "Trace"}
+INNER |= {"Activation", "Job", "OperationRecord", "QueueTerms", "SessionBindings", "Surface"}
+
+
+def named(hint: Any) -> Iterator[str]:
+    """The names of the classes of ours that an annotation consists of."""
+    for one in (hint, get_origin(hint)):
+        if inspect.isclass(one) and one.__module__.startswith("accord."):
+            yield one.__name__
+    for inner in get_args(hint):
+        yield from named(inner)
+
+
+def test_what_the_client_library_returns_is_on_its_page_too() -> None:
+    page, found = text("fabric"), set()
+    for owner in map(accord.fabric.__dict__.get, accord.fabric.__all__):
+        members = vars(owner).items() if inspect.isclass(owner) else [("", owner)]
+        for name, it in members:
+            told = it.fget if isinstance(it, property) else it
+            if inspect.isfunction(told) and not name.startswith("_"):
+                found |= set(named(get_type_hints(told).get("return")))
+    assert {"Run", "Session", "StateEntry", "Received"} <= found
+    for name in found - INNER:
+        assert f"\n### {name}\n" in page, name
 
 
 def test_every_note_belongs_to_a_page() -> None:
