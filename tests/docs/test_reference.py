@@ -1,6 +1,7 @@
 """The reference is what the code says: pages as they would be made now, and nothing unexplained."""
 
 import inspect
+import re
 from collections.abc import Iterator
 from enum import Enum
 from pathlib import Path
@@ -8,7 +9,7 @@ from typing import Annotated, Any, get_args, get_origin, get_type_hints
 
 import pytest
 import typer
-from docs.making import commands, fabric, rules, schemas
+from docs.making import commands, fabric, rules, schemas, typescript
 from docs.making.__main__ import differing, write
 from docs.making.errors import MakingError
 from docs.making.indexes import DOCS
@@ -93,6 +94,87 @@ def test_what_the_client_library_returns_is_on_its_page_too() -> None:
     assert {"Run", "Session", "StateEntry", "Received"} <= found
     for name in found - INNER:
         assert f"\n### {name}\n" in page, name
+
+
+TYPESCRIPT = DOCS.parent / "packages/typescript/src"
+
+
+def test_every_export_of_the_npm_package_is_on_its_page() -> None:
+    page = text("typescript")
+    index = (TYPESCRIPT / "index.ts").read_text(encoding="utf-8")
+    names = {
+        each.strip().removeprefix("type ").rpartition(" as ")[2]
+        for listed in re.findall(r"\{([^}]*)\}", index)
+        for each in listed.split(",")
+    } - {""}
+    assert 'export * from "./errors.js"' in index
+    errors = (TYPESCRIPT / "errors.ts").read_text(encoding="utf-8")
+    names |= set(re.findall(r"^export \w+ (\w+)", errors, re.MULTILINE))
+    assert {"Session", "canonicalJson", "RemoteError"} <= names
+    assert names == set(re.findall(r"^## (\w+)$", page, re.MULTILINE))
+    session = page.partition("\n## Session\n")[2].partition("\n## ")[0]
+    for member in ("get key(): string;", "client(contract: Contract): Client;", "close(): Promise"):
+        assert member in session
+    assert "private" not in page
+    assert "readonly id: string;" in page.partition("\n## Run\n")[2].partition("\n## ")[0]
+
+
+def package(folder: Path, index: str, source: str) -> list[typescript.Export]:
+    (folder / "index.ts").write_text(index)
+    (folder / "one.ts").write_text(source)
+    return list(typescript.exports(folder))
+
+
+def test_a_declaration_is_told_without_what_implements_it(tmp_path: Path) -> None:
+    source = """/** Adds. */
+export async function* add<T extends { n: number }>(
+  one: T,
+  { two = 2 }: { two?: number } = {},
+): AsyncGenerator<(n: number) => T, void, void> {
+  yield () => one;
+}
+/** Holds. */
+export class Box<T> extends Base {
+  static override readonly type = "Box";
+  #hidden = 1;
+  constructor(
+    private readonly link: Link,
+    /** What is held. */
+    readonly value: T,
+  ) {}
+  /** Open it. */
+  async open(): Promise<T> {
+    const inner = { value: this.value };
+    return inner.value;
+  }
+  private shut(): void {}
+}
+"""
+    add, box = package(tmp_path, 'export { Box, add as sum } from "./one.js";', source)[::-1]
+    assert add.name == "sum"
+    assert add.declaration.startswith("function sum<T extends { n: number }>(\n  one: T,")
+    assert add.declaration.endswith("): AsyncGenerator<(n: number) => T, void, void>;")
+    assert box.declaration.splitlines() == [
+        "class Box<T> extends Base {",
+        "  /** What is held. */",
+        "  readonly value: T;",
+        '  static readonly type = "Box";',
+        "  /** Open it. */",
+        "  open(): Promise<T>;",
+        "}",
+    ]
+
+
+@pytest.mark.parametrize(
+    ("source", "why"),
+    [
+        ("export class Box {\n}\n", "one.ts: Box: it has no sentence of meaning"),
+        ("/** Holds. */\nclass Box {\n}\n", "one.ts: Box: its declaration is not found"),
+    ],
+)
+def test_an_export_that_nothing_explains_is_refused(tmp_path: Path, source: str, why: str) -> None:
+    with pytest.raises(MakingError, match=why):
+        package(tmp_path, 'export { Box } from "./one.js";', source)
 
 
 def test_every_note_belongs_to_a_page() -> None:
