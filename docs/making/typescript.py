@@ -46,7 +46,7 @@ class Export(NamedTuple):
 def render() -> str:
     """Every export with its comment and its declaration."""
     return join(
-        join([f"## {each.name}", each.said, fenced(each.declaration, "ts")])
+        join([f"## {each.name}", each.said, fenced(each.declaration)])
         for each in sorted(exports(), key=lambda each: each.name.lower())
     )
 
