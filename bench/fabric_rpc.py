@@ -41,11 +41,11 @@ EXPLAINED: Final = {
     "own call 12; of the service's 62, libsodium takes 40 to verify (OpenSSL 60) and the raw "
     "answer 6. What is left, 8 and 16 us, is header, ULID, trace, replay window, grants, four "
     "validations, deadline and task. The server's own time comes on top, for a message that is "
-    "several times as large. So the second baseline, which signs and verifies and does nothing else, stays "
-    "below 0.35 of raw as well. With 32 callers, requests and answers come in batches, so one end "
-    "waits while the other works. We do not give up the proof: without it any session that can "
-    "publish to a service could speak for another "
-    "([decision 0098](decisions/0098-speed-of-calls-and-jobs.md))."
+    "several times as large. So the second baseline, which signs and verifies and does nothing "
+    "else, stays below 0.35 of raw as well. With 32 callers, requests and answers come in "
+    "batches, so one end waits while the other works. We do not give up the proof: without it any "
+    "session that can publish to a service could speak for another ([decision "
+    "0098](decisions/0098-speed-of-calls-and-jobs.md))."
 }
 ROUNDS = 4
 CALLS = 1500
