@@ -113,6 +113,7 @@ def _plain(annotation: str) -> str:
         found = pattern.sub(instead, found)
     parts = re.split(r"(Literal\[[^\]]*\])", found)
     parts[::2] = [part.replace("'", "").replace('"', "") for part in parts[::2]]
+    parts[1::2] = [part.replace("'", '"') for part in parts[1::2]]
     return "".join(parts)
 
 
