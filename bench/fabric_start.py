@@ -109,7 +109,8 @@ def _taken(program: str, asked: Any) -> tuple[float, float, float]:
     began = time.perf_counter()
     with subprocess.Popen(words, stdout=subprocess.PIPE, env=env) as process:
         assert process.stdout is not None
-        told = process.stdout.readline()
+        # A warning of the log may come before.
+        told = next((line for line in process.stdout if line.startswith(b"[")), b"")
         taken = time.perf_counter() - began
     processor, imported = json.loads(told)
     return taken, processor, imported

@@ -1,6 +1,7 @@
 """From nothing to the first answered call: Accord, FastAPI, NATS micro and Temporal.
 
-`python -m bench.first_call` prints the table of the documentation. Each is the smallest typed
+`python -m bench.first_call` prints the table of the documentation, and on what it was made;
+`--write` puts both into the page, `--count` counts and runs nothing. Each is the smallest typed
 service that answers "Good morning, Ann!", written by hand in `bench/first_call/<name>`; lines are
 those with code. Every package is installed into an empty environment of its own, which needs a
 package index. Seconds are from the first command to the answer.
@@ -10,22 +11,27 @@ it is counted and not run. `go install github.com/temporalio/cli/cmd/temporal@v1
 """
 
 import contextlib
+import io
 import os
 import shutil
 import subprocess
 import sys
 import tempfile
 import time
+import tokenize
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
 from accord.testing.processes import family, kill
 from bench.figure import Figure
+from bench.report import machine
 
 _ROOT = Path(__file__).parents[2]
+PAGE = _ROOT / "docs/concepts/first-call.md"
 _HERE = Path(__file__).parent
-_PATIENCE = 120.0
+_BEGIN, _END = "<!-- measured -->", "<!-- end of what was measured -->"
+PATIENCE = 120.0
 _ANSWER = "Good morning, Ann!"
 
 
@@ -128,7 +134,7 @@ def _measured(contestant: Contestant, venv: Path, folder: Path) -> FirstCall:
     ):
         subprocess.run([uv, *words], check=True, env=env)
     installed = time.perf_counter() - began
-    called = _first_call(contestant.commands, folder, env)
+    called = first_call(contestant.commands, folder, env)
     return FirstCall(contestant, _lines(folder), installed, called)
 
 
@@ -138,7 +144,7 @@ def _environment(venv: Path, folder: Path) -> dict[str, str]:
     return kept | {"ACCORD_AUTHORITY__NATS_PORT": "0"}
 
 
-def _first_call(commands: Sequence[str], folder: Path, env: dict[str, str]) -> float:
+def first_call(commands: Sequence[str], folder: Path, env: dict[str, str]) -> float:
     """Seconds until the last command answers; it is repeated while the others come up.
 
     So is what goes on and ended because something else was not up yet.
@@ -160,7 +166,7 @@ def _first_call(commands: Sequence[str], folder: Path, env: dict[str, str]) -> f
             )
             if done.returncode == 0 and _ANSWER.encode() in done.stdout:
                 return time.perf_counter() - began
-            if time.perf_counter() - began > _PATIENCE:
+            if time.perf_counter() - began > PATIENCE:
                 raise TimeoutError(f"no answer: {done.stderr.decode()[-500:]}")
             for command, process in started.items():
                 if process.poll():
@@ -182,14 +188,45 @@ def _started(command: str, folder: Path, env: dict[str, str]) -> subprocess.Pope
     return subprocess.Popen(words, cwd=folder, env=env, stdout=quiet, stderr=quiet)
 
 
+_NO_CODE = {
+    *(tokenize.COMMENT, tokenize.NL, tokenize.NEWLINE, tokenize.INDENT, tokenize.DEDENT),
+    *(tokenize.ENCODING, tokenize.ENDMARKER),
+}
+
+
+def lines_of(source: str) -> int:
+    """Lines with code: no blank ones, comments or docstrings."""
+    found: set[int] = set()
+    is_statement = True  # at its beginning
+    for token in tokenize.generate_tokens(io.StringIO(source).readline):
+        if token.type == tokenize.NEWLINE:
+            is_statement = True
+        elif token.type not in _NO_CODE:
+            if not (is_statement and token.type == tokenize.STRING):
+                found |= set(range(token.start[0], token.end[0] + 1))
+            is_statement = False
+    return len(found)
+
+
+def counted(contestant: Contestant) -> int:
+    """The lines of a contestant's programs; ours is what `accord service new` writes."""
+    if contestant.folder:
+        return _lines(_HERE / contestant.folder)
+    with tempfile.TemporaryDirectory(prefix="accord-bench-") as place:
+        words = [sys.executable, "-m", "accord.cli", *contestant.commands[0].split()[1:]]
+        subprocess.run(words, check=True, cwd=place, capture_output=True)
+        return _lines(Path(place))
+
+
 def _lines(folder: Path) -> int:
-    """Lines of code that are not blank, comments or docstrings of one line."""
-    return sum(
-        1
-        for file in folder.glob("*.py")
-        for line in file.read_text().splitlines()
-        if line.strip() and not line.strip().startswith(("#", '"""'))
-    )
+    return sum(lines_of(file.read_text()) for file in folder.glob("*.py"))
+
+
+def made_on(before: float) -> str:
+    """When, of which revision, on what and beside how much other work it was measured."""
+    at = time.strftime("%Y-%m-%d %H:%M UTC", time.gmtime())
+    revision = machine.commit(_ROOT) or "unknown"
+    return f"{at}, revision {revision}, load before {before:.3g}; {machine.here()}."
 
 
 def table(measured: Sequence[FirstCall]) -> str:
@@ -206,6 +243,14 @@ def table(measured: Sequence[FirstCall]) -> str:
             f"| {each.contestant.gives} |"
         )
     return "\n".join(rows)
+
+
+def write(measured: Sequence[FirstCall], before: float, page: Path = PAGE) -> None:
+    """Put the table, and on what it was made, into the page."""
+    head, _, rest = page.read_text().partition(_BEGIN)
+    _, _, tail = rest.partition(_END)
+    told = f"{table(measured)}\n\n`python -m bench.first_call`, {made_on(before)}"
+    page.write_text(f"{head}{_BEGIN}\n{told}\n{_END}{tail}")
 
 
 def _seconds(value: float | None) -> str:

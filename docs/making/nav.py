@@ -34,8 +34,8 @@ _THEMES: Final = {
     ),
 }  # fmt: skip
 _REFERENCE: Final = (
-    "index", "cli", "settings", "metrics", "http", "fabric", "errors", "events", "fold-rules",
-    "capabilities", "frames", "gate-rules", "contract-rules", "imports", "tables",
+    "index", "cli", "settings", "metrics", "http", "fabric", "typescript", "errors", "events",
+    "fold-rules", "capabilities", "frames", "gate-rules", "contract-rules", "imports", "tables",
 )  # fmt: skip
 _PROJECT: Final = (
     f"{OUTSIDE}/README.md",

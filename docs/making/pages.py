@@ -21,6 +21,7 @@ from docs.making import (
     rules,
     settings,
     tables,
+    typescript,
 )
 from docs.making.markdown import join, table
 from docs.making.notes import Notes, woven
@@ -87,7 +88,13 @@ REFERENCE: Final = (
         "reference/fabric",
         "The client library",
         fabric.render,
-        "every class and function of `accord.fabric`",
+        "every class and function of `accord.fabric`, and how contracts are written",
+    ),
+    Page(
+        "reference/typescript",
+        "The TypeScript client",
+        typescript.render,
+        "everything that the npm package `accord-fabric` exports",
     ),
     Page("reference/errors", "Error codes", rules.codes, "what each means, and its HTTP status"),
     Page("reference/events", "Events", community.events, "every type in a community's log"),

@@ -35,10 +35,13 @@ class Station:
         """Accept contracts for a deployment and return the key of an instance of it."""
         await self.authority.deployments.create(name, kind, Compatibility.STRICT)
         for contract in contracts:
-            plan = await self.authority.plans.propose(name, contract.to_json(), "operator")
-            if plan is not None:
-                await self.authority.plans.accept(plan.id, "operator")
+            await self.accept(name, contract)
         return await self.instance(name, "one")
+
+    async def accept(self, deployment: str, contract: Contract) -> None:
+        plan = await self.authority.plans.propose(deployment, contract.to_json(), "operator")
+        if plan is not None:
+            await self.authority.plans.accept(plan.id, "operator")
 
     async def instance(self, deployment: str, name: str) -> SigningKey:
         key = SigningKey.generate()

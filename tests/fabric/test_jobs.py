@@ -7,7 +7,7 @@ from typing import Any
 
 import orjson
 import pytest
-from nats.aio.client import Client
+from nats.aio.client import Client, ServerVersion
 from tests.fabric.fabric_network import linked
 from tests.fabric.work_network import NUMBER, bound, job_streams, queue, until
 
@@ -271,7 +271,12 @@ async def test_a_job_that_is_cancelled_stops(house: Build) -> None:
     ]
 
 
-async def test_a_job_that_was_cancelled_while_nobody_worked_is_not_begun(house: Build) -> None:
+@pytest.mark.parametrize("version", [None, "2.10.29"])
+async def test_a_job_that_was_cancelled_while_nobody_worked_is_not_begun(
+    house: Build, monkeypatch: pytest.MonkeyPatch, version: str | None
+) -> None:
+    if version is not None:  # a server that cannot refuse the start by itself
+        monkeypatch.setattr(Client, "connected_server_version", ServerVersion(version))
     shop = await house()
     submitter = await shop.submitter()
     job = await submitter.submit({"n": 1})
@@ -279,6 +284,25 @@ async def test_a_job_that_was_cancelled_while_nobody_worked_is_not_begun(house: 
     await shop.worker(double)
     assert await submitter.run({"n": 2}, within=10) == {"n": 4}
     assert [event["eventType"] for event in await shop.events(job)] == ["created", "cancelled"]
+
+
+async def test_jobs_that_run_longer_than_the_server_waits_are_not_delivered_again(
+    house: Build,
+) -> None:
+    shop = await house(ack_wait_ms=500, concurrency=2)
+    begun: list[int] = []
+
+    async def work(_: JobContext, payload: Any) -> Any:
+        begun.append(payload["n"])
+        await asyncio.sleep(0.3 if payload["n"] == 1 else 1.5)
+        return payload
+
+    await shop.worker(work)
+    submitter = await shop.submitter()
+    runs = [asyncio.create_task(submitter.run({"n": n}, within=10)) for n in (1, 2)]
+    runs.append(asyncio.create_task(submitter.run({"n": 3}, within=10)))  # begins later
+    await asyncio.gather(*runs)
+    assert sorted(begun) == [1, 2, 3]
 
 
 async def test_a_worker_that_ends_gives_its_job_back(house: Build) -> None:

@@ -336,3 +336,165 @@ def test_a_declared_error_refuses_unknown_and_missing_members() -> None:
         "type": "SoldOutError",
         "message": "gone",
     }
+
+
+class OldNote(TypedDict):
+    body: str
+
+
+@dataclass
+class OldItem:
+    title: str
+
+
+def notebook(version: int) -> TypedService:
+    """A service that keeps notes, in its first version or its second."""
+    service = TypedService("book@v1", "Keeps notes.")
+    if version == 1:
+        service.contract.state("notes", OldNote, kind="map", version="v1")
+        service.contract.state("last", OldItem, version="v1")
+
+        @service.rpc("Book.Write")
+        async def write_old(
+            note: Note, notes: StateMap[OldNote], last: StateValue[OldItem]
+        ) -> None:
+            await notes.put(note["text"], OldNote(body=note["text"]))
+            await last.put(OldItem(note["text"]))
+
+        @service.rpc("Book.Read")
+        async def read_old(notes: StateMap[OldNote]) -> list[str]:
+            return [each.value["body"] async for each in notes.entries()]
+
+        return service
+    service.contract.state("notes", Note, kind="map", version="v2", accepts={"v1": OldNote})
+    service.contract.state("last", Stock, version="v2", accepts={"v1": OldItem})
+
+    @service.migration()
+    def note(older: OldNote) -> Note:
+        return Note(text=older["body"])
+
+    @service.migration("last", "v1")
+    def last(older: OldItem) -> Stock:
+        return Stock(left=len(older.title))
+
+    @service.rpc("Book.Write")
+    async def write(asked: Note, notes: StateMap[Note]) -> None:
+        await notes.put(asked["text"], asked)
+
+    @service.rpc("Book.Read")
+    async def read(notes: StateMap[Note], last: StateValue[Stock]) -> list[str]:
+        found = await last.get()
+        assert found is not None
+        texts = [f"{each.value['text']} {each.migrated_from}" async for each in notes.entries()]
+        return [*texts, f"{found.value.left} {found.migrated_from}"]
+
+    return service
+
+
+async def test_state_of_an_older_model_is_read_by_the_newer_one_and_not_the_other_way(
+    house: Station,
+) -> None:
+    old, new = notebook(1), notebook(2)
+    key = await house.deploy("book", old.contract)
+    async with (await caller(house, old)).connect() as session:
+        client = session.client(old.contract)
+        async with old(key=key, authority=house.url).connect():
+            await client.call("Book.Write", {"text": "milk"})
+            assert await client.call("Book.Read", {}) == ["milk"]
+        await house.accept("book", new.contract)
+        async with new(key=key, authority=house.url).connect():
+            assert await client.call("Book.Read", {}) == ["milk v1", "4 v1"]
+            await client.call("Book.Write", {"text": "milk"})
+            assert await client.call("Book.Read", {}) == ["milk None", "4 v1"]
+        await house.accept("book", old.contract)  # and back
+        async with old(key=key, authority=house.url).connect():
+            with pytest.raises(ValidationError, match="of version 'v2', which the contract does n"):
+                await client.call("Book.Read", {})
+
+
+def start(service: TypedService) -> FabricError:
+    """The error with which a service is refused before it connects."""
+    with pytest.raises(FabricError) as caught:
+        service(key=SigningKey.generate(), authority="http://127.0.0.1:1")
+    return caught.value
+
+
+def keeping(*stores: str, accepts: Any = OldNote) -> TypedService:
+    service = plain()
+    for name in stores:
+        service.contract.state(name, Note, version="v2", accepts={"v1": accepts})
+    return service
+
+
+def convert(older: OldNote) -> Note:
+    return Note(text=older["body"])
+
+
+def test_state_that_a_handler_asks_for_needs_its_migrations() -> None:
+    service = keeping("note")
+
+    @service.rpc()
+    async def look(note: StateValue[Note]) -> None: ...
+
+    error = start(service)
+    assert error.what == "nothing converts the state 'note' from version v1"
+    assert error.mend == "write a function that takes OldNote under `@service.migration()`"
+    service.migration()(convert)
+    service(key=SigningKey.generate(), authority="http://127.0.0.1:1")
+
+
+def test_a_migration_of_several_states_must_be_named() -> None:
+    service = keeping("one", "two")
+    service.migration()(convert)
+    error = start(service)
+    assert "may convert several states from OldNote to Note" in error.what
+    assert '("one", "v1") or ("two", "v1")' in (error.mend or "")
+
+
+def test_a_second_migration_of_the_same_version_is_refused() -> None:
+    service = keeping("note")
+    service.migration()(convert)
+    service.migration("note", "v1")(convert)
+    assert "is the second migration of the state 'note' from version v1" in start(service).what
+
+
+@pytest.mark.parametrize(
+    ("stores", "accepts", "named"),
+    [
+        ((), OldNote, (None, None)),
+        (("note",), OldItem, (None, None)),
+        (("note",), OldItem, ("note", "v1")),
+        (("note",), OldNote, ("other", "v1")),
+        (("note",), OldNote, ("note", "v0")),
+    ],
+)
+def test_a_migration_of_nothing_that_is_declared_is_refused(
+    stores: tuple[str, ...], accepts: Any, named: tuple[str | None, str | None]
+) -> None:
+    service = keeping(*stores, accepts=accepts)
+    service.migration(*named)(convert)
+    assert "converts from OldNote to Note, and no state accepts that" in start(service).what
+
+
+async def later(older: OldNote) -> Note:
+    return convert(older)
+
+
+def unsaid(older: OldNote):  # type: ignore[no-untyped-def]
+    return convert(older)
+
+
+def twice(older: OldNote, again: OldNote) -> Note:
+    return convert(older)
+
+
+@pytest.mark.parametrize("function", [later, unsaid, twice, lambda older: older])
+def test_a_migration_that_is_no_function_of_one_typed_value_is_refused(function: Any) -> None:
+    with pytest.raises(FabricError, match="a migration") as caught:
+        plain().migration()(function)
+    assert caught.value.mend == "write `def …(older: OldModel) -> Model:`"
+
+
+def test_a_migration_without_parentheses_is_explained() -> None:
+    with pytest.raises(FabricError, match=r"write `@service\.migration\(\)`"):
+        plain().migration(convert)  # type: ignore[arg-type]

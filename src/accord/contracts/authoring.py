@@ -621,6 +621,11 @@ class Contract:
             for alias, one in entries.items()
         }
 
+    def accepted(self, state: str) -> dict[str, Any]:
+        """The types of a state store's older versions; None where a schema has no type."""
+        older = self._sections["state"][state].get("acceptedVersions", {})
+        return {version: self._types.get(one["schema"]) for version, one in older.items()}
+
     def manifest(self) -> dict[str, Any]:
         """The normalised manifest with baseline uses; raises ContractError with findings."""
         written = with_global_capabilities({**self._head, **self._sections}, self._namespace)

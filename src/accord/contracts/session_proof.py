@@ -4,6 +4,7 @@ A session is identified by its public key in base64url. It signs the SHA-256 of 
 its purpose. Receivers check freshness and replay.
 """
 
+import functools
 import hashlib
 from typing import Any
 
@@ -27,10 +28,10 @@ def rpc_message(session: str, subject: str, payload: bytes, iat: int, request_id
         session.encode(),
         subject.encode(),
         hashlib.sha256(payload).digest(),
-        str(iat).encode(),
+        b"%d" % iat,
         request_id.encode(),
     )
-    return b"".join(len(part).to_bytes(4, "big") + part for part in parts)
+    return b"".join([_length(len(part)) + part for part in parts])
 
 
 def login_message(redirect_to: str, context: Any = None) -> bytes:
@@ -51,10 +52,21 @@ def prove(key: SigningKey, message: bytes) -> str:
 def is_proved(session: str, message: bytes, proof: str) -> bool:
     """Whether a proof is the session's signature; False for malformed ones."""
     try:
-        public, signature = canonical.decode_base64url(session), canonical.decode_base64url(proof)
+        public, signature = _public_key(session), canonical.decode_base64url(proof)
     except canonical.Base64Error:
         return False
     return verify_bytes(public, hashlib.sha256(message).digest(), signature)
+
+
+# Every request needs these, and few sessions and lengths make most of them.
+@functools.lru_cache(4096)
+def _public_key(session: str) -> bytes:
+    return canonical.decode_base64url(session)
+
+
+@functools.lru_cache(1024)
+def _length(size: int) -> bytes:
+    return size.to_bytes(4, "big")
 
 
 def connect_token(key: SigningKey, digest: str, iat: int) -> str:

@@ -5,14 +5,14 @@ accepted, and then calls, answers, publishes and listens within them. Payloads a
 ends, requests are signed, and every error is a `FabricError`.
 """
 
-from accord.fabric.app import App
+from accord.fabric.app import App, Login
 from accord.fabric.connection import Authority
 from accord.fabric.events import Received
 from accord.fabric.jobs import GiveUpError, JobContext, JobQueue
-from accord.fabric.kv import KeyValue
+from accord.fabric.kv import KeyValue, KvValue
 from accord.fabric.link import Link
 from accord.fabric.objects import ObjectStore
-from accord.fabric.operations import OperationContext, Progress, Signals
+from accord.fabric.operations import OperationContext, Progress, Run, Signal, Signals, Snapshot
 from accord.fabric.packages import warn_of_two_versions
 from accord.fabric.requests import Caller, Request
 from accord.fabric.rules.errors import (
@@ -29,21 +29,24 @@ from accord.fabric.rules.errors import (
     read_error,
     write_error,
 )
+from accord.fabric.rules.models import Model, model_of
 from accord.fabric.rules.proofs import ReplayWindow, RequestSignature
 from accord.fabric.rules.terms import (
     Event,
     Rpc,
+    StateEntry,
     Terms,
     event_on,
     event_pattern,
     event_subject,
     missing_surface,
 )
+from accord.fabric.rules.transfers import ObjectInfo
 from accord.fabric.server import Server
 from accord.fabric.service import Device, Service
 from accord.fabric.session import Client, Publisher, Session
 from accord.fabric.state import StateMap, StateValue
-from accord.fabric.transfer import Downloads
+from accord.fabric.transfer import Downloads, download, upload
 from accord.fabric.typed_service import TypedService
 
 __all__ = [
@@ -63,8 +66,12 @@ __all__ = [
     "JobContext",
     "JobQueue",
     "KeyValue",
+    "KvValue",
     "Link",
+    "Login",
+    "Model",
     "NotFoundError",
+    "ObjectInfo",
     "ObjectStore",
     "OperationContext",
     "Progress",
@@ -75,10 +82,14 @@ __all__ = [
     "Request",
     "RequestSignature",
     "Rpc",
+    "Run",
     "Server",
     "Service",
     "Session",
+    "Signal",
     "Signals",
+    "Snapshot",
+    "StateEntry",
     "StateMap",
     "StateValue",
     "Terms",
@@ -86,11 +97,14 @@ __all__ = [
     "UnauthorizedError",
     "UnavailableError",
     "ValidationError",
+    "download",
     "event_on",
     "event_pattern",
     "event_subject",
     "missing_surface",
+    "model_of",
     "read_error",
+    "upload",
     "write_error",
 ]
 

@@ -118,14 +118,26 @@ def _written(rpc: Rpc, answered: Any) -> bytes:
 
 
 async def _within(seconds: float, answer: Awaitable[Any]) -> Any:
-    deadline = asyncio.timeout(seconds)
+    # What `asyncio.timeout` does, at half its price: every request pays for it.
+    task = asyncio.current_task()
+    assert task is not None
+    expired = False
+
+    def expire() -> None:
+        nonlocal expired
+        expired = True
+        task.cancel()
+
+    cancelled = task.cancelling()
+    timer = asyncio.get_running_loop().call_later(seconds, expire)
     try:
-        async with deadline:
-            return await answer
-    except TimeoutError:
-        if deadline.expired():
+        return await answer
+    except asyncio.CancelledError:
+        if expired and task.uncancel() <= cancelled:
             raise DeadlineError("the service took too long to answer") from None
         raise
+    finally:
+        timer.cancel()
 
 
 def _check_declared(rpc: Rpc, error: FabricError) -> None:

@@ -9,6 +9,7 @@ import base64
 import binascii
 import json
 import secrets
+from collections import deque
 from collections.abc import AsyncIterator, Mapping
 from contextlib import suppress
 from dataclasses import dataclass, field
@@ -17,11 +18,12 @@ from typing import Any, Final, Self
 
 import orjson
 import structlog
+from nats.aio.client import Client
 from nats.aio.msg import Msg
 from nats.aio.subscription import Subscription
 from nats.errors import Error as NatsError
 
-from accord.fabric.link import Inbox, Link
+from accord.fabric.link import Inbox, Link, subscribe
 from accord.fabric.rules.errors import ConflictError, FabricError, NotFoundError, UnavailableError
 
 _EXPIRES_SECONDS: Final = 10.0
@@ -41,31 +43,36 @@ class PullReader:
         self._nats = link.nats
         self._subject = f"$JS.API.CONSUMER.MSG.NEXT.{stream}.{consumer}"
         self._inbox = f"{link.prefix}.{secrets.token_hex(8)}"
-        self._came: asyncio.Queue[Msg | None] = asyncio.Queue()
+        self._came: deque[Msg] = deque()
+        self._waiter: asyncio.Future[None] | None = None
+        self._watching: asyncio.Task[None] | None = None
         self._subscription: Subscription | None = None
 
     async def __aenter__(self) -> Self:
-        async def came(msg: Msg) -> None:
-            self._came.put_nowait(msg)
+        def came(msg: Msg) -> None:
+            self._came.append(msg)
+            self._wake()
 
         try:
-            self._subscription = await self._nats.subscribe(self._inbox, cb=came)
+            self._subscription = await subscribe(self._nats, self._inbox, came)
         except NatsError as error:
             raise UnavailableError(f"the connection cannot be used: {error}") from None
-        self._link.on_return.append(self._ask_again)
+        self._link.on_return.append(self._wake)
         return self
 
     async def __aexit__(self, *_: object) -> None:
-        self._link.on_return.remove(self._ask_again)
+        self._link.on_return.remove(self._wake)
+        if self._watching is not None:
+            self._watching.cancel()
         # Without a subscription the server delivers to another reader; messages that arrived
         # before are given back.
         with suppress(NatsError):
             if self._subscription is not None:
                 await self._subscription.unsubscribe()
                 await self._nats.flush()
-            while not self._came.empty():
-                msg = self._came.get_nowait()
-                if msg is not None and _status(msg) is None:
+            while self._came:
+                msg = self._came.popleft()
+                if _status(msg) is None:
                     await msg.nak()
 
     async def next(self, stopping: asyncio.Event) -> Msg | None:
@@ -85,20 +92,27 @@ class PullReader:
         return None
 
     async def _wait(self, stopping: asyncio.Event, seconds: float) -> Msg | None:
-        coming = asyncio.ensure_future(self._came.get())
-        stopped = asyncio.ensure_future(stopping.wait())
-        try:
-            await asyncio.wait(
-                {coming, stopped}, timeout=seconds, return_when=asyncio.FIRST_COMPLETED
-            )
-            return coming.result() if coming.done() else None
-        finally:
-            coming.cancel()
-            stopped.cancel()
+        if not self._came and not stopping.is_set():
+            loop = asyncio.get_running_loop()
+            if self._watching is None:  # one task for all messages, not one for each
+                self._watching = loop.create_task(self._wake_at(stopping))
+            self._waiter = loop.create_future()
+            timer = loop.call_later(seconds, self._wake)
+            try:
+                await self._waiter
+            finally:
+                timer.cancel()
+                self._waiter = None
+        return self._came.popleft() if self._came else None
 
-    def _ask_again(self) -> None:
-        """Wake the reader after a reconnect: its request was lost."""
-        self._came.put_nowait(None)
+    async def _wake_at(self, stopping: asyncio.Event) -> None:
+        await stopping.wait()
+        self._wake()
+
+    def _wake(self) -> None:
+        """End a wait: a message came, or none will; after a reconnect the request was lost."""
+        if self._waiter is not None and not self._waiter.done():
+            self._waiter.set_result(None)
 
     async def _pause(self, stopping: asyncio.Event, why: str) -> None:
         _log.warning("messages cannot be pulled", subject=self._subject, why=why)
@@ -115,6 +129,9 @@ TIMEOUT: Final = 5.0
 
 _API: Final = "$JS.API"
 _EXPECTED: Final = "Nats-Expected-Last-Subject-Sequence"
+_EXPECTED_SUBJECT: Final = "Nats-Expected-Last-Subject-Sequence-Subject"
+# The first server that checks `_EXPECTED` on another subject; older ones ignore the header.
+_CHECKS_OTHERS: Final = (2, 11)
 _MESSAGE_ID: Final = "Nats-Msg-Id"
 _WRONG_LAST: Final = (10071, 10164)
 _NO_MESSAGE: Final = 10037
@@ -157,6 +174,20 @@ async def append(
     if not isinstance(sequence, int):
         raise UnavailableError("no stream takes what is published here", where=subject)
     return sequence
+
+
+def can_append_unless(nats: Client) -> bool:
+    """Whether the server knows `append_unless`."""
+    version = nats.connected_server_version
+    return (version.major, version.minor) >= _CHECKS_OTHERS
+
+
+async def append_unless(
+    inbox: Inbox, blocker: str, subject: str, data: bytes, *, message_id: str | None = None
+) -> int:
+    """Like `append`, and atomically: ConflictError if the stream has a message on `blocker`."""
+    headers = {_EXPECTED: "0", _EXPECTED_SUBJECT: blocker}
+    return await append(inbox, subject, data, headers=headers, message_id=message_id)
 
 
 async def last_on(inbox: Inbox, stream: str, subject: str) -> StoredMessage | None:

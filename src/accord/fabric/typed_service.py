@@ -32,9 +32,15 @@ from accord.fabric.objects import ObjectStore
 from accord.fabric.operations import OperationContext, Progress, Signals
 from accord.fabric.requests import Caller, Request
 from accord.fabric.rules.errors import DeclaredError, FabricError
-from accord.fabric.rules.handlers import Dependency, Handler, read_handler
+from accord.fabric.rules.handlers import (
+    Dependency,
+    Handler,
+    MigrationFunction,
+    read_handler,
+    read_migration,
+)
 from accord.fabric.rules.models import RAW, Model, model_of
-from accord.fabric.rules.terms import Manifest
+from accord.fabric.rules.terms import Manifest, Migration
 from accord.fabric.server import ANSWER_SECONDS
 from accord.fabric.service import HealthCheck, Service
 from accord.fabric.session import Publisher, Session
@@ -100,6 +106,7 @@ class TypedService:
         self._surfaces: dict[tuple[str, str], _Surface] = {}
         self._events: dict[Any, str] = {}
         self._signals: dict[str, dict[str, Model[Any]]] = {}
+        self._migrations: list[MigrationFunction] = []
         self._once: set[str] = set()
         self._has_callers = False
         self._health: HealthCheck | None = None
@@ -278,6 +285,22 @@ class TypedService:
 
         return declare
 
+    def migration(
+        self, state: str | None = None, version: str | None = None
+    ) -> Callable[[Function], Function]:
+        """Convert stored state of an older version by a plain function, `(older: Old) -> New`.
+
+        Its types say which state and which version `accepts` it means; where several have them,
+        name both. What the function returns is validated, and stored when it is put again.
+        """
+        _check_called(state, "migration")
+
+        def declare(function: Function) -> Function:
+            self._migrations.append(read_migration(function, state, version))
+            return function
+
+        return declare
+
     def health(self, check: HealthCheck) -> HealthCheck:
         """Register what heartbeats say of an instance; a check that fails means `unhealthy`."""
         self._health = check
@@ -310,7 +333,7 @@ class TypedService:
         )
         if self._health is not None:
             service.health(self._health)
-        instance = _Instance(service, self._aliases())
+        instance = _Instance(service, self._aliases(), self._migrations_by_state())
         for (section, name), surface in self._surfaces.items():
             if section == "rpc":
                 service.rpc(name, once=name in self._once)(_answering(instance, surface))
@@ -378,6 +401,32 @@ class TypedService:
                     found[each] = (self._resource(each), _model(each.of), RAW)
         return found
 
+    def _migrations_by_state(self) -> dict[str, dict[str, Migration]]:
+        """The migrations of each state store, by older version."""
+        types = self.contract.resources("state", "value") | self.contract.resources("state", "map")
+        older = {
+            (state, version): of
+            for state in types
+            for version, of in self.contract.accepted(state).items()
+        }
+        found: dict[str, dict[str, Migration]] = {state: {} for state in types}
+        for each in self._migrations:
+            meant = [
+                (state, version)
+                for (state, version), of in older.items()
+                if each.is_for(state, types[state], version, of)
+            ]
+            if len(meant) != 1 or meant[0][1] in found[meant[0][0]]:
+                raise _unclear_migration(self.contract.id, each, meant)
+            state, version = meant[0]
+            found[state][version] = _migrating(each, version)
+        for surface in self._surfaces.values():
+            for asked in surface.handler.dependencies:
+                if asked.kind in (StateMap, StateValue):
+                    state = self._resource(asked)
+                    _check_migrated(self.contract, state, found[state])
+        return found
+
     def _queue(self, asked: Dependency) -> tuple[str, _Surface]:
         queues = {name: it for (section, name), it in self._surfaces.items() if section == "jobs"}
         name = self._only(asked, {name: it.handler.payload for name, it in queues.items()})
@@ -420,6 +469,7 @@ class _Instance:
 
     service: Service
     aliases: Mapping[Dependency, tuple[str, Model[Any], Model[Any]]]
+    migrations: Mapping[str, Mapping[str, Migration]]
     _session: Session | None = None
     _opened: dict[Dependency, Any] = field(default_factory=dict)
 
@@ -453,7 +503,7 @@ class _Instance:
         if asked.kind is Publisher:
             return session.publisher(alias, model)
         state = session.state_map if asked.kind is StateMap else session.state_value
-        return state(alias, model=model)
+        return state(alias, self.migrations[alias], model)
 
 
 def _answering(instance: _Instance, surface: _Surface) -> Callable[[Request, Any], Any]:
@@ -528,6 +578,51 @@ def _taking(instance: _Instance, surface: _Surface) -> Callable[[Received], Any]
         await handler.function(**arguments)
 
     return take
+
+
+def _migrating(found: MigrationFunction, version: str) -> Migration:
+    """A migration of JSON values, by a function of models."""
+    older, newer = model_of(found.older), model_of(found.newer)
+
+    def migrate(value: Any) -> Any:
+        read = older.read(value, f"the entry of version {version}")
+        return newer.write(found.function(read), f"what {found.function.__qualname__} returns")
+
+    return migrate
+
+
+def _check_migrated(contract: Contract, state: str, given: Mapping[str, Migration]) -> None:
+    for version, older in contract.accepted(state).items():
+        if version not in given:
+            of = getattr(older, "__name__", "the older model")
+            raise FabricError(
+                f"nothing converts the state {state!r} from version {version}",
+                where=contract.id,
+                mend=f"write a function that takes {of} under `@service.migration()`",
+            )
+
+
+def _unclear_migration(
+    contract_id: str, found: MigrationFunction, meant: list[tuple[str, str]]
+) -> FabricError:
+    types = " to ".join(getattr(of, "__name__", str(of)) for of in (found.older, found.newer))
+    name = found.function.__qualname__
+    if len(meant) == 1:
+        state, version = meant[0]
+        what = f"{name} is the second migration of the state {state!r} from version {version}"
+        return FabricError(what, where=contract_id)
+    if meant:
+        choice = " or ".join(f'("{state}", "{version}")' for state, version in meant)
+        return FabricError(
+            f"{name} may convert several states from {types}",
+            where=contract_id,
+            mend=f"name one: `@service.migration{choice}`",
+        )
+    return FabricError(
+        f"{name} converts from {types}, and no state accepts that",
+        where=contract_id,
+        mend="declare it: `service.contract.state(name, Model, version=…, accepts={…: OldModel})`",
+    )
 
 
 def _model(of: Any) -> Model[Any]:

@@ -77,22 +77,46 @@ class JobStreams:
         """
         now = self.link.clock.now()
         data = write_event(job, happened, now, tries=tries, previous=previous, **more)
+        await self.store(job, happened, data, once)
+
+    async def store(self, job: Job, happened: JobEvent, data: bytes, once: str | None) -> None:
+        """Append an event that is written already; otherwise like `record`."""
         await streams.append(
             self.link.inbox,
             f"{self.queue.prefix}.{job.id}.{happened}",
             data,
-            message_id=None if once is None else f"{job.id}.{happened}.{once}",
+            message_id=None if once is None else _message_id(job, happened, once),
         )
 
-    async def is_cancelled(self, job: Job) -> bool:
-        """Whether an administrator cancelled a job before it was started."""
-        subject = f"{self.queue.prefix}.{job.id}.{JobEvent.CANCELLED}"
-        return await streams.has_any(self.link.inbox, _EVENTS, subject)
+    async def start(self, job: Job, tries: int, once: str) -> None:
+        """Record that a try begins; ConflictError if the job was cancelled before its first one.
+
+        Otherwise like `record`.
+        """
+        inbox, prefix = self.link.inbox, f"{self.queue.prefix}.{job.id}"
+        cancelled = f"{prefix}.{JobEvent.CANCELLED}"
+        if tries > 1 or job.is_retried:
+            await self.record(job, JobEvent.STARTED, tries=tries, once=once)
+        elif streams.can_append_unless(self.link.nats):
+            data = write_event(job, JobEvent.STARTED, self.link.clock.now(), tries=tries)
+            await streams.append_unless(
+                *(inbox, cancelled, f"{prefix}.{JobEvent.STARTED}", data),
+                message_id=_message_id(job, JobEvent.STARTED, once),
+            )
+        else:
+            with suppress(UnavailableError):
+                if await streams.has_any(inbox, _EVENTS, cancelled):
+                    raise ConflictError("the job was cancelled", where=self.queue.name)
+            await self.record(job, JobEvent.STARTED, tries=tries, once=once)
 
     async def enqueue(self, identity: str, work: bytes, *, again: bool = False) -> None:
         """Put a job on the work stream; `again` if it may be there already. Raises FabricError."""
         once = None if again else f"{identity}.work"
         await streams.append(self.link.inbox, self.queue.work, work, message_id=once)
+
+
+def _message_id(job: Job, happened: JobEvent, once: str) -> str:
+    return f"{job.id}.{happened}.{once}"
 
 
 GRANT_SECONDS: Final = 30.0
@@ -390,7 +414,7 @@ class JobQueue(Generic[T]):
             if admission.outcome == "coalesced" and admission.other is not None:
                 return admission.other
             is_granted = admission.outcome == "granted"
-        recorded = self._job_streams.record(job, JobEvent.CREATED, once="", payload=job.payload)
+        recorded = self._job_streams.store(job, JobEvent.CREATED, work, once="")
         if is_granted:
             # Sent on one connection in this order, and so stored in this order.
             await asyncio.gather(recorded, self._job_streams.enqueue(job.id, work))

@@ -18,7 +18,7 @@ from nats.errors import Error as NatsError
 from accord.fabric.jobs.queue import JobKeys, JobStreams
 from accord.fabric.kv import Lease
 from accord.fabric.link import Link, subscribe_published
-from accord.fabric.rules.errors import FabricError, UnavailableError, ValidationError
+from accord.fabric.rules.errors import ConflictError, FabricError, ValidationError
 from accord.fabric.rules.jobs import Job, JobEvent, QueueTerms, read_job
 from accord.fabric.rules.terms import broken_payload, write_payload
 from accord.fabric.streams import PullReader
@@ -108,6 +108,7 @@ class Worker:
         self._job_streams = JobStreams(link, queue)
         self._keys = None if queue.keyed is None else JobKeys(link, queue.keyed, self._job_streams)
         self._running: dict[str, Stopping] = {}
+        self._deliveries: dict[str, Msg] = {}
         self._cancelled: FIFOCache[str, None] = FIFOCache(_MOST_REMEMBERED)
 
     @asynccontextmanager
@@ -121,15 +122,18 @@ class Worker:
         loops = [
             asyncio.create_task(self._work_loop(stopping)) for _ in range(self._queue.concurrency)
         ]
-        repairing = asyncio.create_task(self._repair_keys())
+        beside = [
+            asyncio.create_task(self._extend_deliveries()),
+            asyncio.create_task(self._repair_keys()),
+        ]
         try:
             yield
         finally:
             stopping.set()
             await asyncio.wait(loops, timeout=drain)
-            for task in (*loops, repairing):
+            for task in (*loops, *beside):
                 task.cancel()
-            await asyncio.gather(*loops, repairing, return_exceptions=True)
+            await asyncio.gather(*loops, *beside, return_exceptions=True)
             with suppress(NatsError):
                 await cancellations.unsubscribe()
 
@@ -161,8 +165,9 @@ class Worker:
             return
         stop: Stopping = asyncio.get_running_loop().create_future()
         self._running[job.id] = stop
+        self._deliveries[job.id] = msg
         try:
-            async with self._extended(msg), self._held(msg, job) as tries:
+            async with self._held(msg, job) as tries:
                 await self._try(msg, job, tries, stop)
         except _Stop:
             return
@@ -173,22 +178,15 @@ class Worker:
         finally:
             stop.cancel()
             self._running.pop(job.id, None)
+            self._deliveries.pop(job.id, None)
 
-    @asynccontextmanager
-    async def _extended(self, msg: Msg) -> AsyncIterator[None]:
-        """Extend the delivery's acknowledgement deadline while the block runs."""
-
-        async def extend() -> None:
-            while True:
-                await asyncio.sleep(self._queue.ack_wait / _EXTENSIONS)
+    async def _extend_deliveries(self) -> None:
+        """Extend the acknowledgement deadlines of all running jobs, in good time for each."""
+        while True:
+            await asyncio.sleep(self._queue.ack_wait / _EXTENSIONS)
+            for msg in list(self._deliveries.values()):
                 with suppress(NatsError):
                     await msg.in_progress()
-
-        extending = asyncio.create_task(extend())
-        try:
-            yield
-        finally:
-            extending.cancel()
 
     @asynccontextmanager
     async def _held(self, msg: Msg, job: Job) -> AsyncIterator[int]:
@@ -231,10 +229,9 @@ class Worker:
             await self._end(msg, job, self._last, tries, error=error)
         else:
             once = _once(msg, tries)
-            if await self._is_cancelled(job, tries):
+            if not await self._start(job, tries, once):
                 await self._release(msg, job)
                 return
-            await self._job_streams.record(job, JobEvent.STARTED, tries=tries, once=once)
             ended, more = await self._run(job, tries, stop)
             if ended is JobEvent.RETRY:
                 await self._job_streams.record(
@@ -254,8 +251,9 @@ class Worker:
         try:
             await asyncio.wait((work, stop), timeout=left, return_when=asyncio.FIRST_COMPLETED)
         finally:
-            work.cancel()
-            await asyncio.gather(work, return_exceptions=True)
+            if not work.done():
+                work.cancel()
+                await asyncio.gather(work, return_exceptions=True)
         if stop.done():
             if stop.result() is _StopReason.LOST:
                 raise _Stop
@@ -319,18 +317,18 @@ class Worker:
     def _last(self) -> JobEvent:
         return JobEvent.DEAD if self._queue.dead_letters else JobEvent.FAILED
 
-    async def _is_cancelled(self, job: Job, tries: int) -> bool:
-        """Whether it was cancelled while it waited; later cancellations arrive as messages."""
-        if job.is_retried:
-            return False
-        if job.id in self._cancelled:
-            return True
-        if tries > 1:
+    async def _start(self, job: Job, tries: int, once: str) -> bool:
+        """Record the start; False if the job was cancelled while it waited.
+
+        Later cancellations arrive as messages.
+        """
+        if job.id in self._cancelled and not job.is_retried:
             return False
         try:
-            return await self._job_streams.is_cancelled(job)
-        except UnavailableError:
+            await self._job_streams.start(job, tries, once)
+        except ConflictError:
             return False
+        return True
 
     async def _on_cancel(self, msg: Msg) -> None:
         """Stop a running job, or remove a waiting one."""

@@ -93,6 +93,52 @@ def read_handler(
     )
 
 
+@dataclass(frozen=True, slots=True)
+class MigrationFunction:
+    """A function from an older version of some state to the current one, with both types.
+
+    `state` and `version` are None where the types alone say which state is meant.
+    """
+
+    function: Callable[[Any], Any]
+    older: Any
+    newer: Any
+    state: str | None
+    version: str | None
+
+    def is_for(self, state: str, newer: Any, version: str, older: Any) -> bool:
+        """Whether it converts that version; types that are not declared match by name only."""
+        named = self.state is not None
+        return (
+            self.state in (None, state)
+            and self.version in (None, version)
+            and (newer == self.newer or (newer is None and named))
+            and (older == self.older or (older is None and named))
+        )
+
+
+def read_migration(
+    function: Callable[..., Any], state: str | None, version: str | None
+) -> MigrationFunction:
+    """Read a migration's annotations; raises FabricError that says what to write."""
+    where = getattr(function, "__qualname__", repr(function))
+    if inspect.iscoroutinefunction(function):
+        raise FabricError("a migration is a plain function", where=where, mend=_MIGRATION)
+    try:
+        hints = get_type_hints(function, include_extras=True)
+    except NameError as error:
+        raise FabricError(f"an annotation cannot be resolved: {error}", where=where) from None
+    parameters = list(inspect.signature(function).parameters)
+    if len(parameters) != 1 or set(hints) != {*parameters, "return"}:
+        raise FabricError(
+            "a migration takes one annotated value and says what it returns",
+            where=where,
+            mend=_MIGRATION,
+        )
+    return MigrationFunction(function, hints[parameters[0]], hints["return"], state, version)
+
+
+_MIGRATION: Final = "write `def …(older: OldModel) -> Model:`"
 _STREAM: Final = "write `async def …(…) -> AsyncIterator[Model]:` with `yield`"
 _RETURN: Final = "annotate it: `-> Model`, or `-> None`"
 
