@@ -3,18 +3,21 @@
 import asyncio
 import re
 from collections.abc import AsyncGenerator
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
+from sqlalchemy import MetaData, text
 from tests.console.consoles import EVIL, Browser, Scripted, opened
 
 from accord.capabilities.llm import BackendModel, GenerationRequest, Piece, PromptRead, TextPiece
 from accord.console import ConsoleError
 from accord.console.answers import exported
 from accord.console.conversations import MOST_CONVERSATIONS, Conversations, TurnState
+from accord.console.sessions import Role
 from accord.console.tables import CONSOLE
 from accord.kernel.clock import SystemClock
-from accord.storage import open_store
+from accord.storage import Schema, open_store, roll_back
 
 WATER = b"# Water\n\nRain water must be\nboiled for five minutes before drinking.\n"
 BOIL = "How long must rain water be boiled"
@@ -192,7 +195,7 @@ async def test_without_a_community_the_question_fails_with_its_reason(tmp_path: 
 
 async def kept(store_folder: Path, turns: int = 1) -> None:
     async with open_store(store_folder, CONSOLE) as store:
-        conversations = Conversations(store, SystemClock())
+        conversations = Conversations(store, SystemClock()).of("")
         made = await conversations.begin("Why?", "", "")
         for _ in range(turns):
             await conversations.ask(made.id, "Why?")
@@ -201,8 +204,9 @@ async def kept(store_folder: Path, turns: int = 1) -> None:
 async def test_a_question_that_a_process_left_behind_is_shown_as_stopped(tmp_path: Path) -> None:
     await kept(tmp_path)
     async with open_store(tmp_path, CONSOLE) as store:
-        conversations = Conversations(store, SystemClock())
-        await conversations.stop_all()
+        everybody = Conversations(store, SystemClock())
+        await everybody.stop_all()
+        conversations = everybody.of("")
         [made] = await conversations.latest()
         _, [turn] = await conversations.get(made.id)
         assert turn.state is TurnState.STOPPED
@@ -215,17 +219,23 @@ async def test_the_oldest_conversations_make_room(
     monkeypatch.setattr("accord.console.conversations.MOST_CONVERSATIONS", 3)
     assert MOST_CONVERSATIONS == 500
     async with open_store(tmp_path, CONSOLE) as store:
-        conversations = Conversations(store, SystemClock())
+        conversations = Conversations(store, SystemClock()).of("")
         made = [await conversations.begin(f"Question {n}", "", "") for n in range(5)]
         shown = {each.id for each in await conversations.latest()}
         assert len(shown) == 3
         assert made[-1].id in shown
+        # Those of one user make no room for another's.
+        other = replace(conversations, user="anna")
+        for number in range(4):
+            await other.begin(f"Question {number}", "", "")
+        assert {each.id for each in await conversations.latest()} == shown
+        assert len(await other.latest()) == 3
 
 
 async def test_a_conversation_has_an_end(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("accord.console.conversations.MOST_TURNS", 2)
     async with open_store(tmp_path, CONSOLE) as store:
-        conversations = Conversations(store, SystemClock())
+        conversations = Conversations(store, SystemClock()).of("")
         made = await conversations.begin("Why?", "", "")
         assert [await conversations.ask(made.id, "Why?") for _ in range(2)] == [1, 2]
         with pytest.raises(ConsoleError, match="at most 2 questions"):
@@ -243,3 +253,117 @@ async def test_only_so_many_questions_are_answered_at_once(
         await slow.spoke.wait()
         assert (await browser.send("ask/ask", {"q": BOIL})).status_code == 429
         slow.go.set()
+
+
+async def test_a_conversation_is_its_users_alone_whatever_the_role(tmp_path: Path) -> None:
+    async with opened(tmp_path / "home") as found:
+        users = found.parts.users
+        assert users is not None
+        for name in ("anna", "bert"):
+            await users.add(name, Role.OWNER)
+        async with (
+            found.inside() as owner,
+            found.inside("anna") as anna,
+            found.inside("bert") as bert,
+        ):
+            await add(owner)
+            everybody = {"owner": owner, "anna": anna, "bert": bert}
+            secret = {name: f"{BOIL} said {name}'s secret" for name in everybody}
+            own = {name: (await asked(each, secret[name]))[0] for name, each in everybody.items()}
+            for name, browser in everybody.items():
+                for whose, chosen in own.items():
+                    is_own = name == whose
+                    for path in ("ask", "ask?words=secret", f"ask?words={whose}", "find?q=secret"):
+                        shown = (await browser.get(path)).text
+                        may_be = is_own and not path.startswith("find")
+                        assert (f"said {whose}" in shown) is may_be, (name, whose, path)
+                    for path in (
+                        f"ask?c={chosen}",
+                        f"ask/export?c={chosen}",
+                        f"ask/whole?c={chosen}",
+                        f"ask/answer?c={chosen}&number=1",
+                    ):
+                        answer = await browser.get(path, follow_redirects=True)
+                        assert answer.status_code == (200 if is_own else 404), (name, whose, path)
+                        if not is_own:
+                            assert "no such conversation" in answer.text
+                            assert f"said {whose}" not in answer.text
+                    if is_own:
+                        continue
+                    for path in ("stop", "retry", "rename", "delete", "ask"):
+                        given = {"c": chosen, "title": "mine now", "q": BOIL}
+                        refused = await browser.send(f"ask/{path}", given)
+                        assert refused.status_code == 404, (name, whose, path)
+            for name, browser in everybody.items():
+                shown = (await browser.get(f"ask?c={own[name]}")).text
+                assert shown.count('class="question') == 1
+                assert "mine now" not in shown
+
+
+async def test_nobody_else_stops_an_answer(tmp_path: Path) -> None:
+    slow = Slow()
+    async with opened(tmp_path / "home", model=slow) as found:
+        assert found.parts.users is not None
+        await found.parts.users.add("anna", Role.OWNER)
+        async with found.inside() as owner, found.inside("anna") as anna:
+            await add(owner)
+            chosen = (await owner.send("ask/ask", {"q": BOIL})).url.params["c"]
+            await slow.spoke.wait()
+            for path in ("stop", "delete", "retry"):
+                assert (await anna.send(f"ask/{path}", {"c": chosen})).status_code == 404
+            slow.go.set()
+            shown = (await owner.get(f"ask/whole?c={chosen}", follow_redirects=True)).text
+            assert "Boiling helps" in shown
+            assert "It was stopped here." not in shown
+
+
+async def test_the_conversations_of_a_removed_user_go_and_a_namesake_finds_none(
+    tmp_path: Path,
+) -> None:
+    async with opened(tmp_path / "home") as found:
+        assert found.parts.users is not None
+        await found.parts.users.add("anna", Role.READER)
+        async with found.inside() as owner, found.inside("anna") as anna:
+            await add(owner)
+            await asked(owner)
+            await asked(anna, f"{BOIL} for anna")
+            await owner.send("users/remove", {"name": "anna"})
+            await owner.send("users/add", {"name": "anna", "role": "READER"})
+            async with found.inside("anna") as namesake:
+                assert "for anna" not in (await namesake.get("ask")).text
+            assert BOIL in (await owner.get("ask")).text
+
+
+@pytest.mark.parametrize("is_undone", [False, True])
+async def test_conversations_from_before_users_belong_to_the_owner(
+    tmp_path: Path, is_undone: bool
+) -> None:
+    made = CONSOLE.migrations
+    assert made is not None
+    older = tmp_path / "older"
+    older.mkdir()
+    for name in ("console_0001.py", "console_0002.py"):
+        (older / name).write_text((made / name).read_text())
+    before = Schema("console", MetaData(), older)
+    stores = tmp_path / "stores"
+    stores.mkdir()
+    insert = "INSERT INTO conversations VALUES ('a', 'Why?', '', '', 1)"
+    async with open_store(stores, before) as store:
+        await store.write(lambda connection: connection.execute(text(insert)).rowcount)
+    async with open_store(stores, CONSOLE) as store:
+        conversations = Conversations(store, SystemClock())
+        assert [each.title for each in await conversations.of("").latest()] == ["Why?"]
+        assert await conversations.of("anna").latest() == []
+        of_anna = await conversations.of("anna").begin("Mine?", "", "")
+        await conversations.of("anna").ask(of_anna.id, "Mine?")
+    if is_undone:
+        # Nobody may see then what anna asked.
+        newest = "console_0003.py"
+        later = (made / newest).read_text().replace('since = "0.3.0"', 'since = "0.4.0"')
+        (older / newest).write_text(later)
+        roll_back(stores, before, "0.3.0")
+        (older / newest).unlink()
+        async with open_store(stores, before) as store:
+            wanted = text("SELECT title FROM conversations")
+            left = await store.read(lambda connection: connection.execute(wanted).scalars().all())
+            assert left == ["Why?"]

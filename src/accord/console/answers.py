@@ -75,7 +75,8 @@ class Answers:
                 mend=tr("wait for one, or stop it"),
                 status=429,
             )
-        number = await self.conversations.ask(conversation.id, question)
+        kept = self.conversations.of(conversation.user)
+        number = await kept.ask(conversation.id, question)
         running = RunningAnswer()
         task = asyncio.create_task(
             self._answer(running, conversation, number, question, connect), name="answer"
@@ -107,9 +108,10 @@ class Answers:
         connect: OpenClient,
     ) -> None:
         state, problem = TurnState.STOPPED, ""
+        kept = self.conversations.of(conversation.user)
         try:
             async with connect() as client:
-                _, turns = await self.conversations.get(conversation.id)
+                _, turns = await kept.get(conversation.id)
                 history = [
                     AnsweredQuestion(each.question, each.answer)
                     for each in turns
@@ -125,7 +127,7 @@ class Answers:
         except AccordError as error:
             state, problem = TurnState.FAILED, str(error)
         finally:
-            storing = self.conversations.settle(
+            storing = kept.settle(
                 conversation.id, number, state, running.text, running.sources, problem
             )
             try:

@@ -1,7 +1,8 @@
 """Conversations of people with the community's documents: kept in the console's store.
 
 A conversation has turns, each a question with its answer. The oldest conversations make room for
-new ones. They are this station's own: nobody else sees them, and they do not land in the pipeline.
+new ones. Each belongs to a user of the console: no other user sees it, whatever the role, and it
+does not land in the pipeline.
 """
 
 from collections.abc import Sequence
@@ -10,7 +11,7 @@ from enum import Enum
 from typing import Any, Final
 
 import orjson
-from sqlalchemy import Connection, delete, func, insert, select, update
+from sqlalchemy import ColumnElement, Connection, delete, func, insert, select, update
 
 from accord.console.messages import tr
 from accord.console.sessions import ConsoleError
@@ -35,13 +36,18 @@ class TurnState(Enum):
 
 @dataclass(frozen=True, slots=True)
 class Conversation:
-    """A conversation without its turns."""
+    """A conversation without its turns.
+
+    Attributes:
+        user: Whose it is; empty for whoever logs in without a user.
+    """
 
     id: str
     title: str
     corpus: str
     model: str
     changed_at: int
+    user: str
 
 
 @dataclass(frozen=True, slots=True)
@@ -70,15 +76,35 @@ class Conversations:
     store: Store
     clock: Clock
 
+    def of(self, user: str) -> "UserConversations":
+        """Return those of one user; empty for whoever logs in without a user."""
+        return UserConversations(self.store, self.clock, user)
+
+    async def stop_all(self) -> None:
+        """Mark questions that a process left without an answer as stopped."""
+        left = turns.c.state == TurnState.ASKED.value
+        stopped = update(turns).where(left).values(state=TurnState.STOPPED.value)
+        await self.store.write(lambda connection: connection.execute(stopped).rowcount)
+
+
+@dataclass(frozen=True, slots=True)
+class UserConversations:
+    """The conversations of one user: those of others are not there. May raise `StoreError`."""
+
+    store: Store
+    clock: Clock
+    user: str
+
     async def begin(self, question: str, corpus: str, model: str) -> Conversation:
         """Begin a conversation that is called by its first question; the oldest makes room."""
         made = Conversation(
-            UlidSource(self.clock).new(), _title(question), corpus, model, self._now()
+            UlidSource(self.clock).new(), _title(question), corpus, model, self._now(), self.user
         )
 
         def work(connection: Connection) -> None:
             old = (
                 select(conversations.c.id)
+                .where(conversations.c.user_name == self.user)
                 .order_by(conversations.c.changed_at.desc(), conversations.c.id)
                 .offset(MOST_CONVERSATIONS - 1)
             )
@@ -92,6 +118,7 @@ class Conversations:
                     corpus=corpus,
                     model=model,
                     changed_at=made.changed_at,
+                    user_name=self.user,
                 )
             )
 
@@ -100,8 +127,10 @@ class Conversations:
 
     async def latest(self, words: str = "", most: int = 100) -> list[Conversation]:
         """The latest conversations, those with all words in title or questions if any are given."""
-        wanted = select(conversations).order_by(
-            conversations.c.changed_at.desc(), conversations.c.id
+        wanted = (
+            select(conversations)
+            .where(conversations.c.user_name == self.user)
+            .order_by(conversations.c.changed_at.desc(), conversations.c.id)
         )
         for word in words.casefold().split()[:8]:
             asked = (
@@ -122,9 +151,7 @@ class Conversations:
         """A conversation with its turns; `ConsoleError` if there is none."""
 
         def work(connection: Connection) -> tuple[Conversation, list[Turn]] | None:
-            row = connection.execute(
-                select(conversations).where(conversations.c.id == conversation_id)
-            ).first()
+            row = connection.execute(select(conversations).where(self._is(conversation_id))).first()
             if row is None:
                 return None
             own = turns.c.conversation == conversation_id
@@ -141,18 +168,16 @@ class Conversations:
         now = self._now()
 
         def work(connection: Connection) -> int | None:
+            is_there = select(conversations.c.id).where(self._is(conversation_id))
+            if connection.execute(is_there).first() is None:
+                return 0
             own = turns.c.conversation == conversation_id
             last = connection.execute(select(func.max(turns.c.number)).where(own)).scalar()
             number = 1 if last is None else int(last) + 1
             if number > MOST_TURNS:
                 return None
-            changed = (
-                update(conversations)
-                .where(conversations.c.id == conversation_id)
-                .values(changed_at=now)
-            )
-            if not connection.execute(changed).rowcount:
-                return 0
+            changed = update(conversations).where(self._is(conversation_id)).values(changed_at=now)
+            connection.execute(changed)
             connection.execute(
                 insert(turns).values(
                     conversation=conversation_id,
@@ -189,9 +214,10 @@ class Conversations:
         """Store what became of a question."""
 
         def work(connection: Connection) -> None:
+            own = select(conversations.c.id).where(self._is(conversation_id))
             connection.execute(
                 update(turns)
-                .where(turns.c.conversation == conversation_id, turns.c.number == number)
+                .where(turns.c.conversation.in_(own), turns.c.number == number)
                 .values(
                     answer=answer,
                     sources=orjson.dumps(list(sources)).decode(),
@@ -206,37 +232,43 @@ class Conversations:
         """Set where a conversation looks from now on, and which model answers."""
         changed = (
             update(conversations)
-            .where(conversations.c.id == conversation_id)
+            .where(self._is(conversation_id))
             .values(corpus=corpus, model=model)
         )
         await self.store.write(lambda connection: connection.execute(changed).rowcount)
 
     async def rename(self, conversation_id: str, title: str) -> None:
         """Rename a conversation; `ConsoleError` if there is none."""
-        changed = (
-            update(conversations)
-            .where(conversations.c.id == conversation_id)
-            .values(title=_title(title))
-        )
+        changed = update(conversations).where(self._is(conversation_id)).values(title=_title(title))
         if not await self.store.write(lambda connection: connection.execute(changed).rowcount):
             raise _missing(conversation_id)
 
     async def delete(self, conversation_id: str) -> None:
         """Delete a conversation; `ConsoleError` if there is none."""
-        if not await self.store.write(lambda connection: _delete(connection, conversation_id)):
+
+        def work(connection: Connection) -> bool:
+            wanted = select(conversations.c.id).where(self._is(conversation_id))
+            is_there = connection.execute(wanted).first() is not None
+            if is_there:
+                _delete(connection, conversation_id)
+            return is_there
+
+        if not await self.store.write(work):
             raise _missing(conversation_id)
 
     async def has_answers(self) -> bool:
-        """Whether any question was answered."""
-        answered = turns.c.state == TurnState.ANSWERED.value
-        wanted = select(turns.c.number).where(answered).limit(1)
+        """Whether any question of this user was answered."""
+        wanted = (
+            select(turns.c.number)
+            .join(conversations, conversations.c.id == turns.c.conversation)
+            .where(conversations.c.user_name == self.user)
+            .where(turns.c.state == TurnState.ANSWERED.value)
+            .limit(1)
+        )
         return await self.store.read(lambda c: c.execute(wanted).first() is not None)
 
-    async def stop_all(self) -> None:
-        """Mark questions that a process left without an answer as stopped."""
-        left = turns.c.state == TurnState.ASKED.value
-        stopped = update(turns).where(left).values(state=TurnState.STOPPED.value)
-        await self.store.write(lambda connection: connection.execute(stopped).rowcount)
+    def _is(self, conversation_id: str) -> ColumnElement[bool]:
+        return (conversations.c.id == conversation_id) & (conversations.c.user_name == self.user)
 
     def _now(self) -> int:
         return int(self.clock.now() * 1000)
@@ -254,11 +286,16 @@ def _turn(row: Any) -> Turn:
     )
 
 
-def _delete(connection: Connection, conversation_id: str) -> int:
+def delete_all(connection: Connection, user: str) -> None:
+    """Delete what a user asked, so that the next user of this name does not find it."""
+    found = select(conversations.c.id).where(conversations.c.user_name == user)
+    for each in connection.execute(found).scalars().all():
+        _delete(connection, each)
+
+
+def _delete(connection: Connection, conversation_id: str) -> None:
     connection.execute(delete(turns).where(turns.c.conversation == conversation_id))
-    return connection.execute(
-        delete(conversations).where(conversations.c.id == conversation_id)
-    ).rowcount
+    connection.execute(delete(conversations).where(conversations.c.id == conversation_id))
 
 
 def _title(text: str) -> str:

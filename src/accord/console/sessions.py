@@ -51,7 +51,7 @@ class Role(IntEnum):
     OPERATOR = 2
     """Act on the pages of the planes."""
     OWNER = 3
-    """Change settings, users and sessions, and back the station up."""
+    """Change users and sessions."""
 
 
 LINK_SECONDS: Final = 900.0

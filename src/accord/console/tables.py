@@ -19,8 +19,10 @@ conversations = Table(
     Column("model", Text, nullable=False),
     # Milliseconds since the epoch, here and below.
     Column("changed_at", BigInteger, nullable=False),
+    # Whose it is; empty for whoever logs in without a user, who owns the station.
+    Column("user_name", Text, nullable=False, server_default=""),
 )
-Index("conversations_by_change", conversations.c.changed_at)
+Index("conversations_by_user", conversations.c.user_name, conversations.c.changed_at)
 
 turns = Table(
     "turns",

@@ -29,13 +29,13 @@ class Step:
 async def first_steps(
     visit: Visit, client: Client | None, community: Mapping[str, Any] | None
 ) -> list[Step]:
-    """The steps; none if a question was answered already.
+    """The steps; none if a question of this user was answered already.
 
     Args:
         client: In the community, if there is one.
     """
     answers = visit.parts.answers
-    if answers is None or await answers.conversations.has_answers():
+    if answers is None or await answers.conversations.of(visit.session.user).has_answers():
         return []
     corpora = await _listed(client, "rag.list_corpora", "corpora")
     posts = await _listed(client, "market.list", "posts")

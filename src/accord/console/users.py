@@ -4,8 +4,9 @@ import re
 from dataclasses import dataclass
 from typing import Final
 
-from sqlalchemy import Connection, Delete, Update, delete, insert, select, update
+from sqlalchemy import Connection, delete, insert, select, update
 
+from accord.console.conversations import delete_all
 from accord.console.messages import tr
 from accord.console.sessions import ConsoleError, Role
 from accord.console.tables import users
@@ -73,15 +74,21 @@ class Users:
 
     async def change(self, name: str, role: Role) -> None:
         """Give a user another role."""
-        await self._demand(update(users).where(users.c.name == name).values(role=role.name))
+        changed = update(users).where(users.c.name == name).values(role=role.name)
+        _demand(await self.store.write(lambda connection: connection.execute(changed).rowcount))
 
     async def remove(self, name: str) -> None:
-        """Remove a user."""
-        await self._demand(delete(users).where(users.c.name == name))
+        """Remove a user with their conversations."""
 
-    async def _demand(self, change: Update | Delete) -> None:
-        changed = await self.store.write(lambda connection: connection.execute(change).rowcount)
-        if not changed:
-            raise ConsoleError(
-                tr("there is no such user"), mend=tr("load the page again"), status=404
-            )
+        def work(connection: Connection) -> int:
+            gone = connection.execute(delete(users).where(users.c.name == name)).rowcount
+            if gone:
+                delete_all(connection, name)
+            return gone
+
+        _demand(await self.store.write(work))
+
+
+def _demand(changed: int) -> None:
+    if not changed:
+        raise ConsoleError(tr("there is no such user"), mend=tr("load the page again"), status=404)

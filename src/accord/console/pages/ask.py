@@ -10,7 +10,7 @@ from starlette.responses import RedirectResponse, Response
 from accord.community.errors import CommunityError
 from accord.concierge.community import CommunityAccess
 from accord.console.answers import Answers, RunningAnswer, exported
-from accord.console.conversations import Conversation, Turn
+from accord.console.conversations import Conversation, Turn, UserConversations
 from accord.console.markdown import markdown
 from accord.console.messages import mark, tr
 from accord.console.page import Page, Piece, Visit
@@ -32,7 +32,7 @@ async def show(visit: Visit) -> Response:
     conversation: Conversation | None = None
     turns: list[Turn] = []
     if chosen:
-        conversation, turns = await answers.conversations.get(chosen)
+        conversation, turns = await _kept(visit).get(chosen)
     corpora: list[dict[str, Any]] = []
     models: list[str] = []
     missing: AccordError | None = None
@@ -53,7 +53,7 @@ async def show(visit: Visit) -> Response:
             for each in turns
             if conversation and answers.running(conversation.id, each.number)
         },
-        listed=await answers.conversations.latest(words[:_NAME]),
+        listed=await _kept(visit).latest(words[:_NAME]),
         words=words,
         question=visit.form.text("q") or visit.query("q")[:_QUESTION],
         corpora=corpora,
@@ -72,7 +72,7 @@ async def ask(visit: Visit) -> Response:
             mend=tr("ask for less"),
         )
     corpus, model = form.text("corpus")[:_NAME], form.text("model")[:_NAME]
-    kept = answers.conversations
+    kept = _kept(visit)
     if form.text("c"):
         conversation, _ = await kept.get(form.text("c"))
         if (conversation.corpus, conversation.model) != (corpus, model):
@@ -87,14 +87,14 @@ async def ask(visit: Visit) -> Response:
 async def answer(visit: Visit) -> Response:
     """Stream an answer while it is made."""
     chosen, number = visit.query("c"), visit.number("number")
-    await _answers(visit).conversations.get(chosen)
+    await _kept(visit).get(chosen)
     return visit.stream(_pieces(visit, chosen, number))
 
 
 async def whole(visit: Visit) -> Response:
     """Wait for the answers of a conversation, for browsers without scripts."""
     answers, chosen = _answers(visit), visit.query("c")
-    _, turns = await answers.conversations.get(chosen)
+    _, turns = await _kept(visit).get(chosen)
     async with asyncio.timeout(_WHOLE_SECONDS):
         for each in turns:
             running = answers.running(chosen, each.number)
@@ -106,6 +106,7 @@ async def whole(visit: Visit) -> Response:
 async def stop(visit: Visit) -> Response:
     """Stop the answer that is being made; what was said is kept."""
     chosen = visit.form.needed("c", tr("The conversation"))
+    await _kept(visit).get(chosen)
     await _answers(visit).stop(chosen)
     return RedirectResponse(_address(visit, chosen), 303)
 
@@ -113,7 +114,7 @@ async def stop(visit: Visit) -> Response:
 async def retry(visit: Visit) -> Response:
     """Ask the last question again, as a new one."""
     answers, chosen = _answers(visit), visit.form.needed("c", tr("The conversation"))
-    conversation, turns = await answers.conversations.get(chosen)
+    conversation, turns = await _kept(visit).get(chosen)
     if not turns:
         raise ConsoleError(tr("nothing was asked here yet"), mend=tr("write a question"))
     await answers.stop(chosen)
@@ -125,21 +126,22 @@ async def rename(visit: Visit) -> Response:
     """Rename a conversation."""
     chosen = visit.form.needed("c", tr("The conversation"))
     title = visit.form.needed("title", tr("The name"))[:_NAME].replace("\0", "")
-    await _answers(visit).conversations.rename(chosen, title)
+    await _kept(visit).rename(chosen, title)
     return visit.done(tr("It is renamed."), path=_address(visit, chosen))
 
 
 async def delete(visit: Visit) -> Response:
     """Delete a conversation."""
     answers, chosen = _answers(visit), visit.form.needed("c", tr("The conversation"))
+    await _kept(visit).get(chosen)
     await answers.stop(chosen)
-    await answers.conversations.delete(chosen)
+    await _kept(visit).delete(chosen)
     return visit.done(tr("The conversation is deleted."))
 
 
 async def export(visit: Visit) -> Response:
     """Send a conversation as a Markdown file."""
-    conversation, turns = await _answers(visit).conversations.get(visit.query("c"))
+    conversation, turns = await _kept(visit).get(visit.query("c"))
     return Response(
         exported(conversation, turns),
         media_type="text/markdown; charset=utf-8",
@@ -155,7 +157,7 @@ async def _pieces(visit: Visit, chosen: str, number: int) -> AsyncGenerator[Piec
         yield Piece("answer", markdown(running.text))
         await changed.wait()
         await asyncio.sleep(_STEP_SECONDS)
-    conversation, turns = await answers.conversations.get(chosen)
+    conversation, turns = await _kept(visit).get(chosen)
     for each in turns:
         if each.number == number:
             shown = _turn(visit, conversation, each, is_last=each is turns[-1])
@@ -178,6 +180,11 @@ def _answers(visit: Visit) -> Answers:
     if visit.parts.answers is None:
         raise not_up(tr("the store of conversations"))
     return visit.parts.answers
+
+
+def _kept(visit: Visit) -> UserConversations:
+    """The conversations of whoever asks."""
+    return _answers(visit).conversations.of(visit.session.user)
 
 
 def _address(visit: Visit, chosen: str) -> str:
