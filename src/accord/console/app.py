@@ -41,6 +41,7 @@ from accord.console.sessions import (
     Role,
     Tickets,
 )
+from accord.console.shared import SharedValues
 from accord.console.templates import Templates, assets
 from accord.kernel.errors import AccordError
 from accord.web import sse
@@ -94,6 +95,7 @@ class Console:
             self._assets,
             {"station": parts.name, "groups": groups, "home_option": parts.home_option},
         )
+        self.shared = SharedValues(parts.clock)
         self._closing = asyncio.Event()
         # By session; losing them with the process costs a sentence, or a choice.
         self._notes: dict[str, str] = {}
@@ -132,6 +134,7 @@ class Console:
     def close(self) -> None:
         """End the open event streams."""
         self._closing.set()
+        self.shared.stop()
 
     def page(self, visit: Visit, template: str, values: Mapping[str, Any]) -> str:
         """Render a whole page."""

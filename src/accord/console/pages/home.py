@@ -14,7 +14,7 @@ from starlette.responses import Response
 from accord.community.errors import CommunityError
 from accord.community.rules.formats import display_id
 from accord.console.map import CommunityMap, community_map
-from accord.console.messages import mark, tr
+from accord.console.messages import language, mark, tr
 from accord.console.needs import (
     Need,
     chat_needs,
@@ -143,7 +143,13 @@ async def leave(visit: Visit) -> Response:
 
 
 async def _standing(visit: Visit) -> str:
-    """A digest of everything on the page that changes by itself."""
+    """A digest of everything on the page that changes by itself, for all who look at the same."""
+    chosen = visit.console.chosen(visit.session)
+    key = ("standing", chosen, language())
+    return await visit.console.shared.get(key, lambda: _read_standing(visit))
+
+
+async def _read_standing(visit: Visit) -> str:
     needs = [*await relay_needs(visit), *await plan_needs(visit)]
     seen: tuple[Any, ...] = ()
     try:
@@ -159,10 +165,14 @@ async def _standing(visit: Visit) -> str:
 
 async def _figures(visit: Visit) -> Samples:
     try:
-        return await visit.parts.figures()
+        return await visit.console.shared.get("figures", lambda: _read_figures(visit))
     except AccordError:
         # The store cannot be read; Health says so.
         return ()
+
+
+async def _read_figures(visit: Visit) -> Samples:
+    return await visit.parts.figures()
 
 
 async def _tiles(visit: Visit) -> list[Tile]:
