@@ -5,6 +5,7 @@ import re
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 
 import httpx
@@ -186,6 +187,24 @@ async def test_replies_that_were_given_up_are_tried_again_or_forgotten(relay: Re
         assert "It will be tried again." in done.text
         done = await browser.send("agents/forget", {"reply": str(second)})
         assert "It is forgotten." in done.text
+    assert await delivery.outbox(dead=True) == []
+
+
+async def test_all_replies_that_were_given_up_are_tried_again_from_home(relay: Relay) -> None:
+    await relay.enrol()
+    store, delivery = relay.connector.store, relay.connector.delivery
+    for name in ("r1", "r2", "r3"):
+        await store.write(partial(add_action, request_id=name, error=EVIL))
+    async with relay.found.inside() as browser:
+        for page in ("", "agents"):
+            shown = (await browser.get(page)).text
+            assert re.search(r'name="reply" value="all">.*?Try all again', shown, re.DOTALL), page
+            assert EVIL not in shown
+        done = await browser.send("agents/retry", {"reply": "all", "back": "home"})
+        assert "3 replies will be tried again." in done.text
+        assert "Replies that could not be sent" not in done.text
+        done = await browser.send("agents/retry", {"reply": "all"})
+        assert "0 replies will be tried again." in done.text
     assert await delivery.outbox(dead=True) == []
 
 

@@ -155,6 +155,31 @@ async def test_the_chosen_corpus_and_model_are_those_of_the_whole_conversation(
         assert 'role="alert"' in shown
 
 
+async def test_what_was_chosen_stays_when_a_question_is_refused_and_comes_by_the_address(
+    tmp_path: Path,
+) -> None:
+    async with opened(tmp_path / "home") as found, found.inside() as browser:
+        await add(browser)
+        shown = (await browser.get("files")).text
+        assert 'href="/console/ask?corpus=library"' in shown
+        shown = (await browser.get("ask?corpus=library&model=scripted")).text
+        chosen = ('<option value="library" selected>', '<option value="scripted" selected>')
+        assert all(each in shown for each in chosen)
+        refused = await browser.send("ask/ask", {"q": "", "corpus": "library", "model": "scripted"})
+        assert refused.status_code == 400
+        assert all(each in refused.text for each in chosen)
+        # Also where it cannot be listed now, and whatever it is.
+        evil = (await browser.get("ask", params={"corpus": EVIL})).text
+        assert "(not found now)</option>" in evil
+        assert EVIL not in evil
+        conversation, shown = await asked(browser, corpus="library", model="scripted")
+        assert all(each in shown for each in chosen)
+        given = {"q": "x" * 3000, "c": conversation, "corpus": "", "model": ""}
+        refused = await browser.send("ask/ask", given)
+        assert not any(each in refused.text for each in chosen)
+        assert refused.text.count("selected") == 0
+
+
 async def test_an_answer_of_the_small_built_in_model_says_so(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -1,6 +1,7 @@
 """A person with a real browser does what the console is for, and every page is accessible."""
 
 import os
+import re
 from importlib.resources import files
 from pathlib import Path
 
@@ -8,6 +9,7 @@ from playwright.async_api import ConsoleMessage, Page, Request, expect
 from tests.console.consoles import opened, served
 
 from accord.console.pages import PAGES
+from accord.console.sessions import Role
 from accord.kernel.signing import SigningKey
 from accord.testing.browser import Chromium
 
@@ -157,3 +159,88 @@ async def test_an_open_page_shows_what_others_do_without_being_loaded_again(
         assert asked.count(f"{address}/console/market") <= before + 2  # nobody asks in vain
         await expect(page.get_by_label("Title")).to_have_value("half written")
         assert sum("market/live" in each for each in asked) == 1
+
+
+async def test_after_until_stands_a_date_and_no_distance(
+    chromium: Chromium, tmp_path: Path
+) -> None:
+    async with (
+        opened(tmp_path / "home") as found,
+        served(found) as address,
+        chromium.opened() as browser,
+    ):
+        page = await browser.new_page(locale="en-GB")
+        await page.goto(f"{address}/console/login?link={found.tickets.link()}")
+        await page.keyboard.press("Enter")
+        await expect(page.get_by_role("heading", name="Needs attention")).to_be_visible()
+        await page.goto(f"{address}/console/users")
+        await page.get_by_label("Name").fill("anna")
+        await page.get_by_role("button", name="Add, and make a login link").click()
+        until = page.locator("time.date").first
+        await expect(until).to_have_attribute("title", re.compile(r"UTC\)$"))
+        told = await until.text_content()
+        assert told is not None
+        assert re.search(r"20[0-9]{2}", told), told
+        assert not told.startswith("in "), told
+        # Elsewhere times are distances, also in the language of the page.
+        ends = page.locator("tbody tr time:not(.date)").last
+        await expect(ends).to_have_text(re.compile(r"in \d+ \w+"))
+
+
+async def test_who_logs_out_sees_the_button_whatever_the_height(
+    chromium: Chromium, tmp_path: Path
+) -> None:
+    async with (
+        opened(tmp_path / "home") as found,
+        served(found) as address,
+        chromium.opened() as browser,
+    ):
+        page = await browser.new_page()
+        await page.goto(f"{address}/console/login?link={found.tickets.link()}")
+        await page.keyboard.press("Enter")
+        await expect(page.get_by_role("heading", name="Needs attention")).to_be_visible()
+        button = page.get_by_role("button", name="Log out")
+        for width, height in ((1280, 800), (1280, 420), (800, 600), (390, 844), (320, 568)):
+            await page.set_viewport_size({"width": width, "height": height})
+            box = await button.bounding_box()
+            assert box is not None
+            assert box["x"] >= 0, (width, height)
+            assert box["x"] + box["width"] <= width, (width, height)
+            assert box["y"] + box["height"] <= height, (width, height)
+            if width >= 960:
+                # The last page of the list is reached by scrolling within the list.
+                last = page.get_by_role("link", name="Log", exact=True)
+                await last.scroll_into_view_if_needed()
+                await expect(last).to_be_in_viewport()
+        await page.set_viewport_size({"width": 1280, "height": 420})
+        await examine(page, "low-window", shots(tmp_path))
+        await button.click()
+        await expect(page.get_by_text("To log in you need a one-time link.")).to_be_visible()
+
+
+async def test_first_steps_that_one_user_hides_are_there_for_another(
+    chromium: Chromium, tmp_path: Path
+) -> None:
+    async with (
+        opened(tmp_path / "home") as found,
+        served(found) as address,
+        chromium.opened() as browser,
+    ):
+        assert found.parts.users is not None
+        await found.parts.users.add("anna", Role.OPERATOR)
+        page = await browser.new_page()
+        steps = page.get_by_role("heading", name="First steps")
+
+        async def log_in(user: str) -> None:
+            await page.goto(f"{address}/console/login?link={found.tickets.link(user)}")
+            await page.get_by_role("button", name="Log in").click()
+            await expect(page.get_by_role("heading", name="Needs attention")).to_be_visible()
+
+        await log_in("anna")
+        await page.get_by_role("button", name="Hide these steps").click()
+        await page.reload()
+        await expect(page.get_by_role("heading", name="Needs attention")).to_be_visible()
+        await expect(steps).to_be_hidden()
+        await page.get_by_role("button", name="Log out").click()
+        await log_in("")
+        await expect(steps).to_be_visible()

@@ -87,6 +87,28 @@ async def test_a_reader_is_told_and_finds_no_form_that_works(tmp_path: Path) -> 
             assert "not change anything on it" not in (await operator.get("market")).text
 
 
+async def test_the_search_offers_what_a_role_may_open(tmp_path: Path) -> None:
+    async with opened(tmp_path / "home") as found:
+        for role in Role:
+            await users_of(found).add(role.name.lower(), role)
+        for role in Role:
+            async with found.inside(role.name.lower()) as browser:
+                for query in ("", "?q=users", "?q=invite"):
+                    shown = (await browser.get(f"find{query}")).text
+                    hits = re.findall(
+                        r'<li><a href="(/console/[^"#]*)(#\w+)?"><span class="tag"', shown
+                    )
+                    pages = {page.path: page for page in PAGES}
+                    for path, form in hits:
+                        page = pages[path]
+                        least = max(page.read_by, page.acted_by) if form else page.read_by
+                        assert role >= least, (role, path, form)
+                shown = (await browser.get("find?q=users")).text
+                assert ('/console/users"><span' in shown) is (role is Role.OWNER)
+                shown = (await browser.get("find?q=invite+somebody")).text
+                assert ("members#invite" in shown) is (role >= Role.OPERATOR)
+
+
 async def test_users_have_names_limits_and_roles(tmp_path: Path) -> None:
     async with opened(tmp_path / "home") as found, found.inside() as owner:
         users = users_of(found)

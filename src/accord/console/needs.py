@@ -4,7 +4,7 @@ Home shows them. What cannot be counted is a need itself, so that nothing looks 
 """
 
 from collections import Counter
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any, Final
 from urllib.parse import quote
@@ -81,13 +81,17 @@ async def relay_needs(visit: Visit) -> list[Need]:
     needs = []
     if letters:
         what = tr("Messages that could not be delivered: {count}", count=_count(len(letters)))
-        needs.append(Need(what, f"{_AGENTS}#letters", _reasons(letters), again))
+        needs.append(
+            Need(what, f"{_AGENTS}#letters", _reasons(each.reason for each in letters), again)
+        )
     if replies:
-        one = (("reply", str(replies[0].number)),)
-        once = Settlement(tr("Try again"), f"{_AGENTS}/retry", one)
+        is_one = len(replies) == 1
+        chosen = (("reply", str(replies[0].number) if is_one else "all"),)
+        label = tr("Try again") if is_one else tr("Try all again")
         what = tr("Replies that could not be sent: {count}", count=_count(len(replies)))
-        settlements = (once,) if len(replies) == 1 else ()
-        needs.append(Need(what, f"{_AGENTS}#replies", settlements=settlements))
+        why = _reasons(each.error or each.state for each in replies)
+        again = (Settlement(label, f"{_AGENTS}/retry", chosen),)
+        needs.append(Need(what, f"{_AGENTS}#replies", why, again))
     return needs
 
 
@@ -155,9 +159,8 @@ def _count(count: int) -> str:
     return tr("{count} or more", count=count) if count == _LETTERS else str(count)
 
 
-def _reasons(letters: list[Any]) -> str:
-    reasons = Counter(each.reason for each in letters)
-    return "; ".join(reason for reason, _ in reasons.most_common(2))
+def _reasons(reasons: Iterable[str]) -> str:
+    return "; ".join(reason for reason, _ in Counter(reasons).most_common(2))
 
 
 def _plan_need(plan: dict[str, Any]) -> Need:

@@ -205,6 +205,7 @@ class Templates:
         self._environment.filters.update(
             size=size,
             moment=moment,
+            deadline=deadline,
             short=short,
             shell=shlex.quote,
             plain=plain_refusal,
@@ -241,6 +242,11 @@ def moment(time: str | int) -> Markup:
         time = format_time(time / 1000)
     plain = time.replace("T", " ").removesuffix("Z").partition(".")[0]
     return Markup('<time datetime="{}">{} UTC</time>').format(time, plain)
+
+
+def deadline(time: str | int) -> Markup:
+    """Format a time that stands after "until": the script shows it as a date, not as a distance."""
+    return Markup(str(moment(time)).replace("<time ", '<time class="date" ', 1))  # noqa: S704
 
 
 def bdi(name: str) -> Markup:

@@ -13,7 +13,7 @@ from typing import Final
 from sqlalchemy import Connection, func, select
 from starlette.responses import Response
 
-from accord.console.messages import mark, tr
+from accord.console.messages import mark, tr, trn
 from accord.console.page import Page, Piece, Visit
 from accord.console.sessions import ConsoleError, not_up
 from accord.kernel.clock import format_time
@@ -409,9 +409,20 @@ async def drop(visit: Visit) -> Response:
 
 
 async def retry(visit: Visit) -> Response:
-    """Try a reply again that was given up."""
+    """Try a reply again that was given up, or the latest of them."""
+    delivery = _connector(visit).delivery
+    if visit.form.text("reply") == "all":
+        found = await delivery.outbox(limit=_LETTERS, dead=True)
+        retried = await delivery.retry_actions([each.number for each in found], by=visit.actor)
+        return visit.done(
+            trn(
+                "{count} reply will be tried again.",
+                "{count} replies will be tried again.",
+                len(retried),
+            )
+        )
     chosen = _reply(visit)
-    if not await _connector(visit).delivery.retry_actions([chosen], by=visit.actor):
+    if not await delivery.retry_actions([chosen], by=visit.actor):
         raise _no_reply(str(chosen))
     return visit.done(tr("It will be tried again."))
 

@@ -56,6 +56,8 @@ async def show(visit: Visit) -> Response:
         listed=await _kept(visit).latest(words[:_NAME]),
         words=words,
         question=visit.form.text("q") or visit.query("q")[:_QUESTION],
+        chosen_corpus=_choice(visit, "corpus", conversation.corpus if conversation else ""),
+        chosen_model=_choice(visit, "model", conversation.model if conversation else ""),
         corpora=corpora,
         models=models,
         missing=missing,
@@ -180,6 +182,13 @@ def _answers(visit: Visit) -> Answers:
     if visit.parts.answers is None:
         raise not_up(tr("the store of conversations"))
     return visit.parts.answers
+
+
+def _choice(visit: Visit, name: str, kept: str) -> str:
+    """What was chosen in a form that was refused, else in the address, else before."""
+    if name in visit.form.texts:
+        return visit.form.text(name)[:_NAME]
+    return visit.query(name)[:_NAME] or kept
 
 
 def _kept(visit: Visit) -> UserConversations:

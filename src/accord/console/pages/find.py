@@ -14,7 +14,7 @@ from accord.community.client import Client
 from accord.console.messages import mark, word
 from accord.console.page import Page, Visit
 from accord.console.pages.files import latest_documents
-from accord.console.sessions import PATH
+from accord.console.sessions import PATH, Role
 from accord.console.templates import MemberNames, member_names
 from accord.kernel.errors import AccordError
 
@@ -76,7 +76,7 @@ def find(query: str, hits: Iterable[Hit]) -> list[Hit]:
 async def show(visit: Visit) -> Response:
     """Show what was found; what cannot be searched now is named."""
     query = visit.query("q")
-    hits: list[Hit] = [*_pages(visit), *_forms()]
+    hits: list[Hit] = [*_pages(visit), *_forms(visit)]
     missing: list[str] = []
     for name, search in _SOURCES if query else ():
         try:
@@ -86,15 +86,21 @@ async def show(visit: Visit) -> Response:
     return visit.show("find.html", query=query, hits=find(query, hits), missing=missing)
 
 
-def _forms() -> list[Hit]:
-    return [replace(each, title=word(each.title)) for each in FORMS]
+def _forms(visit: Visit) -> list[Hit]:
+    """The forms that this user may send."""
+    least = {page.path: max(page.read_by, page.acted_by) for page in visit.console.pages}
+    return [
+        replace(each, title=word(each.title))
+        for each in FORMS
+        if visit.session.role >= least.get(each.path.partition("#")[0], Role.READER)
+    ]
 
 
 def _pages(visit: Visit) -> list[Hit]:
     return [
         Hit("page", word(each.title), each.path, word(each.group))
         for each in visit.console.pages
-        if each.is_listed
+        if each.is_listed and visit.session.role >= each.read_by
     ]
 
 

@@ -72,12 +72,16 @@ const keepWords = (root) => {
 // Times as people say them, such as "5 minutes ago"; the exact time, here and in UTC, is in the title.
 const UNITS = [["day", 86400], ["hour", 3600], ["minute", 60], ["second", 1]];
 const relative = new Intl.RelativeTimeFormat(document.documentElement.lang, { numeric: "auto" });
+const dates = new Intl.DateTimeFormat(document.documentElement.lang, { dateStyle: "medium", timeStyle: "short" });
 const sayTime = (time) => {
   const moment = new Date(time.dateTime);
   const seconds = (moment - Date.now()) / 1000;
   const [unit, length] = UNITS.find(([, each]) => Math.abs(seconds) >= each) ?? UNITS.at(-1);
-  const isLongAgo = Math.abs(seconds) > 7 * 86400;
-  time.textContent = isLongAgo ? moment.toLocaleString() : relative.format(Math.trunc(seconds / length), unit);
+  // After "until" stands a date, since "until in 23 hours" is no English.
+  const isDate = time.classList.contains("date");
+  const isFar = Math.abs(seconds) > 7 * 86400;
+  if (isDate) time.textContent = dates.format(moment);
+  else time.textContent = isFar ? moment.toLocaleString() : relative.format(Math.trunc(seconds / length), unit);
 };
 const showTimes = (root) => {
   for (const time of root.querySelectorAll("time[datetime]:not([title])")) {
@@ -102,15 +106,16 @@ const offerCommands = () => {
   set(localStorage.getItem("commands") === "yes");
 };
 
-// The first steps stay hidden in a browser in which somebody has hidden them.
+// The first steps stay hidden in a browser for the user who has hidden them.
 const offerHiding = () => {
   const tour = document.querySelector(".tour");
   if (!tour) return;
-  tour.hidden = localStorage.getItem("tour") === "hidden";
+  const kept = `tour ${tour.dataset.user}`;
+  tour.hidden = localStorage.getItem(kept) === "hidden";
   const button = tour.querySelector(".hide-tour");
   button.hidden = false;
   button.addEventListener("click", () => {
-    localStorage.setItem("tour", "hidden");
+    localStorage.setItem(kept, "hidden");
     tour.hidden = true;
     document.querySelector("main").focus();
   });
