@@ -22,7 +22,7 @@ from accord.authority.assembly import RunningAuthority
 from accord.community.client import Client
 from accord.community.errors import Code, CommunityError
 from accord.console.messages import tr
-from accord.console.parts import ConsoleParts
+from accord.console.parts import CommandRunner, ConsoleParts, run_state
 from accord.console.sessions import CSRF, PATH, ConsoleError, ConsoleSession, Role, not_up
 from accord.kernel.errors import AccordError
 from accord.web import incoming, sse
@@ -193,6 +193,7 @@ _WAIT_SECONDS: Final = 30
 # Bundles simultaneous events, so that a busy log does not keep browsers busy.
 _PAUSE_SECONDS: Final = 0.2
 _AWAY_SECONDS: Final = 1.0
+_RUN_SECONDS: Final = 0.3
 NEWS: Final = Piece("news")
 """Tells a page to reload its live part."""
 
@@ -326,6 +327,22 @@ class Visit:
                         await asyncio.sleep(_PAUSE_SECONDS)
             except CommunityError:
                 await asyncio.sleep(_AWAY_SECONDS)  # the plane is going, or coming
+
+    def follow_run(self, runner: CommandRunner) -> Response:
+        """Send the state of a command while it runs, as `command_run.html`."""
+        return self.stream(self._run_pieces(runner))
+
+    async def _run_pieces(self, runner: CommandRunner) -> AsyncGenerator[Piece, None]:
+        shown: dict[str, Any] | None = None
+        while True:
+            work = run_state(runner.latest)
+            if work != shown:
+                shown = work
+                yield Piece("work", self.part("command_run.html", work=work))
+            if work is None or work["has_ended"]:
+                yield Piece("end")
+                return
+            await asyncio.sleep(_RUN_SECONDS)
 
     def stream(self, pieces: AsyncGenerator[Piece, None]) -> Response:
         """Send pieces as server-sent events."""

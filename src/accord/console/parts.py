@@ -28,7 +28,7 @@ from accord.console.answers import Answers
 from accord.console.messages import tr
 from accord.console.sessions import ConsoleError
 from accord.console.users import Users
-from accord.kernel.clock import Clock, SystemClock
+from accord.kernel.clock import Clock, SystemClock, format_time
 from accord.kernel.signing import SigningKey
 from accord.relay.connector.connector import Connector
 from accord.relay.platforms.webchat import Admin
@@ -95,6 +95,23 @@ class CommandRun:
         if bar is not None:
             self.step = plain[: bar.start()].strip()
         return bar is not None
+
+
+def run_state(work: CommandRun | None) -> dict[str, Any] | None:
+    """What pages show of the current or last command."""
+    if work is None:
+        return None
+    return {
+        "command": work.command,
+        "began_at": format_time(work.began_at),
+        "step": work.step,
+        "code": work.code,
+        "has_ended": work.has_ended,
+        "printed": work.printed if work.has_ended else "",
+        "said": list(work.said),
+        # A what-if that finds failing calls has a result and a non-zero exit code.
+        "is_well": work.code == 0 or bool(work.code == 1 and work.printed),
+    }
 
 
 class CommandRunner:
@@ -321,6 +338,8 @@ class ConsoleParts:
     Attributes:
         home_option: The option that selects this home in commands; empty for the default home.
         landing: Where segments land for the pipeline; None for the default folder.
+        children: Runs the commands of the pipeline and of contracts.
+        backups: Runs `accord backup`, also while the pipeline is at work.
         turns: Spaces the connections of the home's shell.
         questions: Held while a question about the published tables is answered.
         figures: The figures of the last day, each with its time, the oldest first.
@@ -348,6 +367,7 @@ class ConsoleParts:
     users: Users | None = None
     chat: Callable[[], Admin | None] = _no_chat
     children: CommandRunner = field(default_factory=CommandRunner)
+    backups: CommandRunner = field(default_factory=CommandRunner)
     turns: ShellLock = field(default_factory=ShellLock)
     questions: asyncio.Lock = field(default_factory=asyncio.Lock)
     note: Callable[[str, str], Awaitable[None]] = _no_journal

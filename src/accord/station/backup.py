@@ -1,9 +1,9 @@
 """Backup and restore of a station: stores, keys, settings, blobs, streams and landed data.
 
 A station may run meanwhile: stores are copied by their engine, other databases by SQLite, streams
-while their server is paused. Pipeline tables, logs and console logins are left out. Nothing is
-overwritten, and a backup or a restored home appears complete or not at all. A restore does not
-trust the backup: it takes only regular files that its list names, inside the home.
+while their server is paused. Pipeline tables, logs, console logins and the home's own backups are
+left out. Nothing is overwritten, and a backup or a restored home appears complete or not at all. A
+restore does not trust the backup: it takes only regular files that its list names, inside the home.
 """
 
 import json
@@ -40,7 +40,7 @@ _LONGEST_LIST: Final = 1 << 29
 _LIST: Final = "backup.json"
 _STORES: Final = "stores"
 _STREAMS: Final = Path("nats")
-_LEFT_OUT: Final = frozenset({LOCK_NAME, "console", "logs", _STORES})
+_LEFT_OUT: Final = frozenset({LOCK_NAME, "backups", "console", "logs", _STORES})
 _TABLES: Final = Path("pipeline")
 _KEPT_OF_PIPELINE: Final = frozenset({"landing"})
 _RUNNING: Final = frozenset({"server.pid", "server.out", "server.log", "lock"})

@@ -97,6 +97,7 @@ class ConsolePlane:
             console.close()
             await answers.close()
             await parts.children.stop()
+            await parts.backups.stop()
 
     async def serve(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Answer a browser."""
@@ -150,6 +151,7 @@ class ConsolePlane:
             log_file=home.log_file if settings.log.file else None,
             landing=landing_of(settings),
             children=CommandRunner(self.clock),
+            backups=CommandRunner(self.clock),
             note=note,
             audit=latest_acts,
             figures=figures,

@@ -4,6 +4,7 @@ from accord.console.page import Page
 from accord.console.pages import (
     agents,
     ask,
+    backups,
     chat,
     contracts,
     files,
@@ -37,6 +38,7 @@ PAGES: tuple[Page, ...] = (
     tables.PAGE,
     home.SETTINGS_PAGE,
     users.PAGE,
+    backups.PAGE,
     log.PAGE,
     find.PAGE,
 )

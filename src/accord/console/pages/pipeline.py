@@ -8,7 +8,7 @@ import json
 import os
 import re
 import shlex
-from collections.abc import AsyncGenerator, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import islice
 from pathlib import Path
@@ -17,8 +17,8 @@ from typing import Any, Final
 from starlette.responses import FileResponse, Response
 
 from accord.console.messages import mark, tr
-from accord.console.page import Page, Piece, Visit
-from accord.console.parts import CommandRun
+from accord.console.page import Page, Visit
+from accord.console.parts import run_state
 from accord.console.sessions import ConsoleError
 from accord.kernel import canonical
 from accord.kernel.clock import format_time
@@ -170,7 +170,6 @@ def _refusal_rows(files: Sequence[Path]) -> Iterator[Mapping[str, Any]]:
 _REPORT_POLICY: Final = (
     "default-src 'none'; style-src 'unsafe-inline'; img-src data:; frame-ancestors 'none'; sandbox"
 )
-_STEP_SECONDS: Final = 0.5
 _NAME: Final = re.compile(r"[^\x00-\x1f\x7f]{1,200}")
 _SEQUENCE: Final = re.compile(r"[0-9]{1,15}", re.ASCII)
 _POLICY: Final = """{"/relay/policy": [
@@ -191,7 +190,7 @@ async def show(visit: Visit) -> Response:
         "pipeline.html",
         published=published,
         missing=missing,
-        work=command_state(visit),
+        work=run_state(visit.parts.children.latest),
         report=format_time(report.stat().st_mtime) if report.is_file() else None,
         policy=_POLICY,
     )
@@ -199,20 +198,7 @@ async def show(visit: Visit) -> Response:
 
 async def live(visit: Visit) -> Response:
     """Stream the progress of the running command."""
-
-    async def pieces() -> AsyncGenerator[Piece, None]:
-        seen: Any = None
-        while True:
-            told = command_state(visit)
-            if told != seen:
-                seen = told
-                yield Piece("work", visit.part("pipeline_work.html", work=told))
-            if told is None or told["has_ended"]:
-                yield Piece("end")
-                return
-            await asyncio.sleep(_STEP_SECONDS)
-
-    return visit.stream(pieces())
+    return visit.follow_run(visit.parts.children)
 
 
 async def report(visit: Visit) -> Response:
@@ -282,24 +268,6 @@ async def _start(
     whole = ["pipeline", *verbs, f"--home={visit.parts.home}", *options]
     await visit.parts.children.start(command, whole, given)
     return visit.done(tr("Started: {command}", command=command))
-
-
-def command_state(visit: Visit) -> dict[str, Any] | None:
-    """Return the state of the current or last command."""
-    work: CommandRun | None = visit.parts.children.latest
-    if work is None:
-        return None
-    return {
-        "command": work.command,
-        "began_at": format_time(work.began_at),
-        "step": work.step,
-        "code": work.code,
-        "has_ended": work.has_ended,
-        "printed": work.printed if work.has_ended else "",
-        "said": list(work.said),
-        # A what-if that finds failing calls has a result and a non-zero exit code.
-        "is_well": work.code == 0 or bool(work.code == 1 and work.printed),
-    }
 
 
 def _document(visit: Visit, name: str, label: str) -> bytes:

@@ -15,7 +15,7 @@ from accord.authority.assembly import RunningAuthority
 from accord.console.messages import mark, tr
 from accord.console.page import Page, Visit
 from accord.console.pages.contracts import report_differences
-from accord.console.pages.pipeline import command_state
+from accord.console.parts import run_state
 from accord.console.sessions import PATH, ConsoleError
 from accord.console.versions import MOST, version_graph
 from accord.contracts.compatibility import Affected, compare, impact
@@ -61,7 +61,7 @@ async def contract(visit: Visit) -> Response:
         for digest in [str(each["digest"]) for each in versions[:_READ]]
         if (found := await _manifest(running, digest)) is not None
     }
-    work = command_state(visit)
+    work = run_state(visit.parts.children.latest)
     return visit.show(
         "registry_contract.html",
         graph=await asyncio.to_thread(version_graph, versions, manifests, users),

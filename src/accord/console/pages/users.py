@@ -15,7 +15,10 @@ from accord.kernel.clock import format_time
 ROLES: Final = {
     Role.READER: (mark("Reader"), mark("sees everything, and asks questions")),
     Role.OPERATOR: (mark("Operator"), mark("also acts on the pages of the planes")),
-    Role.OWNER: (mark("Owner"), mark("also adds and removes users, and ends sessions")),
+    Role.OWNER: (
+        mark("Owner"),
+        mark("also adds and removes users, ends sessions, and makes backups"),
+    ),
 }
 
 
