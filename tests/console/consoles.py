@@ -189,7 +189,9 @@ async def opened(
                 relay=lambda: None,
                 authority=lambda: None,
                 planes=lambda: planes,
-                settings=[ShownSetting("station", "name", EVIL, "its name", False, "ACCORD_X")],
+                settings=lambda: [
+                    ShownSetting("station", "name", EVIL, "its name", False, "ACCORD_X")
+                ],
                 settings_file=home / "accord.toml",
                 log_file=home / "logs" / "station.log",
                 answers=answers,

@@ -47,7 +47,7 @@ async def finished(found: Opened) -> None:
 async def test_an_owner_makes_a_backup_downloads_it_and_it_can_be_restored(tmp_path: Path) -> None:
     acts: list[tuple[str, str]] = []
 
-    async def note(what: str, by: str) -> None:
+    async def note(what: str, by: str, **_about: str) -> None:
         acts.append((what, by))
 
     async with opened(tmp_path / "home") as found:

@@ -26,7 +26,7 @@ def users_of(found: Opened) -> Users:
 async def test_an_owner_adds_users_whose_links_log_them_in(tmp_path: Path) -> None:
     acts: list[str] = []
 
-    async def note(what: str, _by: str) -> None:
+    async def note(what: str, _by: str, **_about: str) -> None:
         acts.append(what)
 
     async with opened(tmp_path / "home") as found, found.inside() as owner:

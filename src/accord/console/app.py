@@ -61,6 +61,10 @@ HEADERS: Final = {
     "x-content-type-options": "nosniff",
 }
 _STREAMS: Final = 8
+# Bundles simultaneous events, so that a busy log does not keep browsers busy; and all open pages
+# together are loaded again so often that the station has time for its work.
+_PAUSE_SECONDS: Final = 0.2
+_RELOADS_PER_SECOND: Final = 10.0
 _CHOICES: Final = 1000
 _HTMX: Final = "hx-request"
 _LOGIN: Final = f"{PATH}/login"
@@ -95,6 +99,7 @@ class Console:
             self._assets,
             {"station": parts.name, "groups": groups, "home_option": parts.home_option},
         )
+        self.language = parts.language
         self.shared = SharedValues(parts.clock)
         self._closing = asyncio.Event()
         # By session; losing them with the process costs a sentence, or a choice.
@@ -181,6 +186,11 @@ class Console:
             self._chosen.clear()  # most are of sessions that have ended
         self._chosen[session.id] = community_id
 
+    @property
+    def pause_seconds(self) -> float:
+        """How long a live page waits after news: longer, the more of them are open."""
+        return max(_PAUSE_SECONDS, self._streams.total() / _RELOADS_PER_SECOND)
+
     def stream(self, visit: Visit, pieces: AsyncGenerator[Piece, None]) -> Response:
         """Return an event stream; `ConsoleError` if the session has too many."""
         session = visit.session
@@ -214,7 +224,7 @@ class Console:
         """Set the language of what is answered to a request."""
         chosen = request.cookies.get(_LANGUAGE_COOKIE, "")
         accepted = request.headers.get("accept-language", "")
-        set_language(choose_language(self._parts.language, chosen, accepted))
+        set_language(choose_language(self.language, chosen, accepted))
 
     def _read(self, page: Page, handler: Handler) -> Endpoint:
         async def work(request: Request) -> Response:

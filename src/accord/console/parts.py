@@ -16,7 +16,7 @@ from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequenc
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, Final
+from typing import Any, Final, Protocol
 
 import httpx
 
@@ -263,7 +263,15 @@ class PlaneHealth:
 
 @dataclass(frozen=True, slots=True)
 class ShownSetting:
-    """One setting; of a secret only whether it is set."""
+    """One setting; of a secret only whether it is set.
+
+    Attributes:
+        default: The default, or what an empty one stands for.
+        applies: When a change holds: `now` or `restart`; empty where a page may not change it.
+        kind: The type of its field: `text`, `number` or `choice`.
+        choices: The words of a choice.
+        saved: What the file says by now, where that is not in use yet.
+    """
 
     section: str
     key: str
@@ -271,6 +279,11 @@ class ShownSetting:
     description: str
     is_default: bool
     variable: str
+    default: str = ""
+    applies: str = ""
+    kind: str = "text"
+    choices: tuple[str, ...] = ()
+    saved: str | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -328,7 +341,26 @@ async def _no_figures() -> Sequence[tuple[float, Sequence[Figure]]]:
     return ()
 
 
-async def _no_journal(_what: str, _by: str) -> None: ...
+async def _no_journal(what: str, by: str, **about: str) -> None: ...
+
+
+class ChangeSetting(Protocol):
+    """Write a setting into the file: the text of its value, or None for the default.
+
+    Returns whether it holds already; an `AccordError` says why nothing was changed.
+    """
+
+    async def __call__(self, section: str, key: str, text: str | None, /) -> bool:
+        """Change one setting."""
+        ...
+
+
+class NoteAct(Protocol):
+    """Record an act in the audit: what was done, by whom, and what about."""
+
+    async def __call__(self, what: str, by: str, **about: str) -> None:
+        """Record one act."""
+        ...
 
 
 @dataclass(frozen=True, slots=True)
@@ -357,7 +389,7 @@ class ConsoleParts:
     relay: Callable[[], Connector | None]
     authority: Callable[[], RunningAuthority | None]
     planes: Callable[[], Sequence[PlaneHealth]]
-    settings: Sequence[ShownSetting]
+    settings: Callable[[], Sequence[ShownSetting]]
     settings_file: Path
     log_file: Path | None
     landing: str | None = None
@@ -370,6 +402,7 @@ class ConsoleParts:
     backups: CommandRunner = field(default_factory=CommandRunner)
     turns: ShellLock = field(default_factory=ShellLock)
     questions: asyncio.Lock = field(default_factory=asyncio.Lock)
-    note: Callable[[str, str], Awaitable[None]] = _no_journal
+    note: NoteAct = _no_journal
+    change_setting: ChangeSetting | None = None
     audit: Callable[[int], Awaitable[Sequence[Mapping[str, Any]]]] = _no_audit
     figures: Callable[[], Awaitable[Sequence[tuple[float, Sequence[Figure]]]]] = _no_figures

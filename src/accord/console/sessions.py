@@ -51,7 +51,7 @@ class Role(IntEnum):
     OPERATOR = 2
     """Act on the pages of the planes."""
     OWNER = 3
-    """Change users and sessions, and make backups."""
+    """Change users, sessions and settings, and make backups."""
 
 
 LINK_SECONDS: Final = 900.0

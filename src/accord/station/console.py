@@ -7,6 +7,7 @@ page can show one.
 import asyncio
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from functools import partial
 from typing import Any, TypeVar
 
 import httpx
@@ -33,16 +34,18 @@ from accord.kernel.clock import Clock
 from accord.kernel.signing import SigningKey
 from accord.relay.connector.connector import Connector
 from accord.relay.platforms.webchat import Admin
-from accord.station import audit, store
+from accord.station import audit, logs, store
 from accord.station.authority import AuthorityPlane
 from accord.station.community import CommunityPlane
+from accord.station.edits import EDITABLE, Applies, change_setting, choices
+from accord.station.errors import SettingsError
 from accord.station.history import FigureHistory
 from accord.station.home import Home
 from accord.station.listener import PlaneEndpoint
 from accord.station.pipeline import landing_of
 from accord.station.plane import Plane, PlaneContext, PlaneReport
 from accord.station.relay import RelayPlane
-from accord.station.settings import FILE_NAME, Settings, home_option, sections, variable
+from accord.station.settings import FILE_NAME, Settings, home_option, load, sections, variable
 from accord.storage import open_store
 from accord.telemetry.figures import Figure
 
@@ -110,6 +113,8 @@ class ConsolePlane:
         authority = _one_of(self.others, AuthorityPlane)
         home = Home(settings.home)
 
+        edits = SettingEdits(settings)
+
         def transport() -> httpx.AsyncBaseTransport | None:
             up = community is not None and community.is_up
             return LocalTransport(community.serve) if community is not None and up else None
@@ -120,8 +125,9 @@ class ConsolePlane:
         def chat() -> Admin | None:
             return None if relay is None else relay.chat
 
-        async def note(what: str, by: str) -> None:
-            await asyncio.to_thread(store.record_act, settings, self.clock, what, by)
+        async def note(what: str, by: str, **about: str) -> None:
+            record = partial(store.record_act, settings, self.clock, what, by, **about)
+            await asyncio.to_thread(record)
 
         async def latest_acts(most: int) -> Sequence[Mapping[str, Any]]:
             return [deed.to_dict() for deed in await audit.recent(settings, most)]
@@ -146,8 +152,9 @@ class ConsolePlane:
             chat=chat,
             authority=running,
             planes=lambda: [_health(each) for each in context.reports()],
-            settings=shown_settings(settings),
-            settings_file=settings.home / FILE_NAME,
+            settings=edits.shown,
+            settings_file=settings.file or settings.home / FILE_NAME,
+            change_setting=edits.change,
             log_file=home.log_file if settings.log.file else None,
             landing=landing_of(settings),
             children=CommandRunner(self.clock),
@@ -216,13 +223,50 @@ async def admit_user(settings: Settings, clock: Clock, name: str, role: str | No
     )
 
 
-def shown_settings(settings: Settings) -> list[ShownSetting]:
-    """Return every setting; of a secret only whether it is set."""
+class SettingEdits:
+    """The settings that the station runs with, and what was changed in their file since."""
+
+    def __init__(self, settings: Settings) -> None:
+        self._running = settings
+        self._turn = asyncio.Lock()
+
+    def shown(self) -> Sequence[ShownSetting]:
+        """Every setting for the page, beside what the file says by now."""
+        try:
+            saved = load(self._running.home, self._running.file)
+        except SettingsError:
+            saved = self._running
+        return shown_settings(self._running, saved)
+
+    async def change(self, section: str, key: str, text: str | None, /) -> bool:
+        """Write one setting, and apply it where that is possible; whether it was."""
+        async with self._turn:
+            saved = await asyncio.to_thread(change_setting, self._running, section, key, text)
+            if EDITABLE[section, key] is not Applies.NOW:
+                return False
+            value = getattr(getattr(saved, section), key)
+            if (section, key) == ("log", "level"):
+                logs.set_level(value)
+            changed = getattr(self._running, section).model_copy(update={key: value})
+            self._running = self._running.model_copy(update={section: changed})
+            return True
+
+
+def shown_settings(settings: Settings, saved: Settings | None = None) -> list[ShownSetting]:
+    """Return every setting; of a secret only whether it is set.
+
+    Args:
+        saved: What the file says by now, if it was changed since.
+    """
     found = []
     for name, section in sections().items():
         chosen = getattr(settings, name)
         for key, declared in section.model_fields.items():
             value = getattr(chosen, key)
+            written = value if saved is None else getattr(getattr(saved, name), key)
+            applies = EDITABLE.get((name, key))
+            words = choices(name, key)
+            is_number = declared.annotation in (int, float)
             found.append(
                 ShownSetting(
                     name,
@@ -231,6 +275,11 @@ def shown_settings(settings: Settings) -> list[ShownSetting]:
                     declared.description or "",
                     value == declared.default,
                     variable(name, key),
+                    default=_text(declared.default),
+                    applies="" if applies is None else applies.value,
+                    kind="choice" if words else "number" if is_number else "text",
+                    choices=words,
+                    saved=None if written == value else _text(written),
                 )
             )
     return found

@@ -122,6 +122,13 @@ def configured(
             handler.close()
 
 
+def set_level(level: str) -> None:
+    """Log from this level on, from now on; the handlers stay."""
+    for name in _CHATTY:
+        logging.getLogger(name).setLevel("WARNING" if level == "info" else logging.NOTSET)
+    logging.getLogger().setLevel(level.upper())
+
+
 _SHARED: list[Processor] = [
     structlog.stdlib.filter_by_level,
     structlog.contextvars.merge_contextvars,

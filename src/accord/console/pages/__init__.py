@@ -16,6 +16,7 @@ from accord.console.pages import (
     pipeline,
     registry,
     services,
+    settings,
     tables,
     users,
 )
@@ -36,7 +37,7 @@ PAGES: tuple[Page, ...] = (
     files.PAGE,
     pipeline.PAGE,
     tables.PAGE,
-    home.SETTINGS_PAGE,
+    settings.PAGE,
     users.PAGE,
     backups.PAGE,
     log.PAGE,

@@ -509,7 +509,7 @@ def _chat(visit: Visit) -> Admin:
 
 def _agent_space(visit: Visit) -> str:
     """The option that selects the concierge's space in commands; empty if unset."""
-    chosen = (each for each in visit.parts.settings if each.section == "concierge")
+    chosen = (each for each in visit.parts.settings() if each.section == "concierge")
     space = next((each.value for each in chosen if each.key == "space"), "")
     return f" --space {shlex.quote(space)}" if space else ""
 

@@ -1,12 +1,8 @@
-"""Home and Settings: the state of the station, what needs attention, and what is set.
-
-The console itself changes no setting.
-"""
+"""Home: the state of the station, its figures, and what needs attention."""
 
 import asyncio
 import hashlib
 from collections.abc import AsyncGenerator
-from itertools import groupby
 from typing import Any, Final
 
 from starlette.responses import Response
@@ -25,7 +21,7 @@ from accord.console.needs import (
 )
 from accord.console.page import NEWS, Page, Piece, Visit
 from accord.console.plots import Samples, Tile, tiles
-from accord.console.sessions import ConsoleError, Role
+from accord.console.sessions import ConsoleError
 from accord.console.templates import member_names
 from accord.console.tour import Step, first_steps
 from accord.kernel.errors import AccordError
@@ -95,7 +91,7 @@ async def live(visit: Visit) -> Response:
             if here != seen:
                 seen = here
                 yield NEWS
-            await asyncio.sleep(_STEP_SECONDS)
+            await asyncio.sleep(max(_STEP_SECONDS, visit.console.pause_seconds))
 
     return visit.stream(pieces())
 
@@ -190,23 +186,4 @@ PAGE: Final = Page(
     show,
     reads={"live": live},
     acts={"found": found, "join": join, "call": call, "leave": leave},
-)
-
-
-async def show_settings(visit: Visit) -> Response:
-    """Every section; of a secret only whether there is one."""
-    parts = visit.parts
-    sections = [(name, list(each)) for name, each in groupby(parts.settings, lambda s: s.section)]
-    return visit.show(
-        "settings.html",
-        sections=sections,
-        file=parts.settings_file,
-        home=parts.home,
-        address=parts.address,
-        device=parts.node.key.id,
-    )
-
-
-SETTINGS_PAGE: Final = Page(
-    "settings", mark("Settings"), show_settings, group=mark("Station"), acted_by=Role.OWNER
 )

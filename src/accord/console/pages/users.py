@@ -17,7 +17,7 @@ ROLES: Final = {
     Role.OPERATOR: (mark("Operator"), mark("also acts on the pages of the planes")),
     Role.OWNER: (
         mark("Owner"),
-        mark("also adds and removes users, ends sessions, and makes backups"),
+        mark("also adds and removes users, ends sessions, makes backups, and changes settings"),
     ),
 }
 
