@@ -190,8 +190,6 @@ async def event_parts(
 _QUERY_LENGTH: Final = 4000
 _CHANGES: Final = "/node/v1/changes"
 _WAIT_SECONDS: Final = 30
-# Bundles simultaneous events, so that a busy log does not keep browsers busy.
-_PAUSE_SECONDS: Final = 0.2
 _AWAY_SECONDS: Final = 1.0
 _RUN_SECONDS: Final = 0.3
 NEWS: Final = Piece("news")
@@ -324,7 +322,7 @@ class Visit:
                         after, is_new = await changed(client, after, prefixes)
                         if is_new:
                             yield NEWS
-                        await asyncio.sleep(_PAUSE_SECONDS)
+                        await asyncio.sleep(self.console.pause_seconds)
             except CommunityError:
                 await asyncio.sleep(_AWAY_SECONDS)  # the plane is going, or coming
 
