@@ -7,7 +7,8 @@ from pathlib import Path
 import pytest
 from tests.console.consoles import LaterClock, opened, with_parts
 
-from accord.console import ConsoleError
+from accord.community.client import LocalTransport
+from accord.console import ConsoleError, NodeAccess, PlaneHealth
 from accord.console.shared import MAX_AGE_SECONDS, SharedValues
 from accord.telemetry.figures import Figure
 
@@ -121,3 +122,31 @@ async def test_many_consoles_on_home_read_the_figures_once(tmp_path: Path) -> No
             clock.later += MAX_AGE_SECONDS
             await browser.get("")
             assert count == 2
+
+
+async def test_open_consoles_that_load_home_again_read_the_community_once(tmp_path: Path) -> None:
+    again = {"hx-request": "true"}
+    async with opened(tmp_path / "home") as found:
+        clock, count = HeldClock(), 0
+        app = found.node.application()
+
+        def transport() -> LocalTransport:
+            nonlocal count
+            count += 1
+            return LocalTransport(app)
+
+        node = NodeAccess(found.parts.node.key, found.clock, transport)
+        shared = with_parts(found, node=node, clock=clock)
+        async with shared.inside() as browser:
+            clock.later, count = 10, 0
+            await browser.get("", headers=again)
+            once = count
+            clock.later, count = 20, 0
+            pages = await asyncio.gather(*(browser.get("", headers=again) for _ in range(8)))
+            assert count == once > 0
+            assert all("Our street" in each.text for each in pages)
+            # What has changed is on the page that is loaded for it, and on one that somebody loads.
+            found.planes.append(PlaneHealth("relay", "failed", is_well=False, reason="no port"))
+            assert "no port" in (await browser.get("")).text
+            clock.later = 30
+            assert "relay is failed" in (await browser.get("", headers=again)).text

@@ -18,9 +18,7 @@ from accord.testing.browser import Chromium
 pytestmark = pytest.mark.slow
 
 LONG = "01ARZ3NDEKTSV4RRFFQ69G5FAV" * 3
-WITH_TABLES = {
-    *("files", "members", "agents", "contracts", "registry", "pipeline", "settings", "log")
-}
+WITH_TABLES = {*("files", "members", "agents", "contracts", "registry", "pipeline", "log")}
 
 # A cell is cut off where it reaches out of the region that its table scrolls in, or holds more
 # than it shows.

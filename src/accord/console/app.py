@@ -20,6 +20,7 @@ from starlette.routing import Route
 
 from accord.console.messages import LANGUAGES, choose_language, set_language, tr
 from accord.console.page import (
+    HTMX,
     Form,
     Handler,
     Page,
@@ -66,7 +67,6 @@ _STREAMS: Final = 8
 _PAUSE_SECONDS: Final = 0.2
 _RELOADS_PER_SECOND: Final = 10.0
 _CHOICES: Final = 1000
-_HTMX: Final = "hx-request"
 _LOGIN: Final = f"{PATH}/login"
 _LOOKS: Final = ("light", "dark")
 _LANGUAGE_COOKIE: Final = "accord_console_language"
@@ -144,7 +144,7 @@ class Console:
     def page(self, visit: Visit, template: str, values: Mapping[str, Any]) -> str:
         """Render a whole page."""
         # The sentence is not shown to a page that refreshes itself.
-        is_whole = _HTMX not in visit.request.headers
+        is_whole = not visit.by_itself
         return self._templates.render(
             template,
             {
@@ -343,7 +343,7 @@ class Console:
 
     async def _session(self, request: Request) -> ConsoleSession | None:
         # A page that refreshes itself does not keep its session alive.
-        by_itself = _HTMX in request.headers or request.headers.get("accept") == sse.MEDIA_TYPE
+        by_itself = HTMX in request.headers or request.headers.get("accept") == sse.MEDIA_TYPE
         in_use = request.method == "POST" or not by_itself
         session = self._tickets.session(request.cookies.get(COOKIE, ""), in_use=in_use)
         if session is None or not session.user:
@@ -375,7 +375,7 @@ def _address(request: Request) -> str:
 
 
 def _to_login(request: Request) -> Response:
-    if _HTMX in request.headers:
+    if HTMX in request.headers:
         # htmx would insert the login page as the part that it asked for.
         return Response(status_code=204, headers={"hx-redirect": _LOGIN})
     return RedirectResponse(_LOGIN, 303)

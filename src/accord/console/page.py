@@ -187,6 +187,7 @@ async def event_parts(
                 await asyncio.wait({coming})
 
 
+HTMX: Final = "hx-request"
 _QUERY_LENGTH: Final = 4000
 _CHANGES: Final = "/node/v1/changes"
 _WAIT_SECONDS: Final = 30
@@ -227,6 +228,11 @@ class Visit:
     def actor(self) -> str:
         """The name of the session in journals."""
         return session_actor(self.session)
+
+    @property
+    def by_itself(self) -> bool:
+        """Whether a page that is open loads a part of itself again."""
+        return HTMX in self.request.headers
 
     def query(self, name: str) -> str:
         """Return a stripped query parameter, empty if missing; `ConsoleError` if it is too long."""

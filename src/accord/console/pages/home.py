@@ -2,7 +2,8 @@
 
 import asyncio
 import hashlib
-from collections.abc import AsyncGenerator
+from collections.abc import AsyncGenerator, Sequence
+from dataclasses import dataclass, replace
 from typing import Any, Final
 
 from starlette.responses import Response
@@ -29,23 +30,55 @@ from accord.kernel.errors import AccordError
 _STEP_SECONDS: Final = 1.0
 
 
+@dataclass(frozen=True, slots=True)
+class Overview:
+    """What Home shows of the community and of what needs attention, the same for every user."""
+
+    needs: Sequence[Need]
+    communities: Sequence[dict[str, Any]] = ()
+    community: dict[str, Any] | None = None
+    own_name: str = ""
+    drawn: CommunityMap | None = None
+    has_lost: bool = False
+    is_alone: bool = False
+
+
 async def show(visit: Visit) -> Response:
     """Show the overview; parts that cannot be read do not hide the rest."""
     standing = await _standing(visit)
-    communities: list[dict[str, Any]] = []
-    community: dict[str, Any] | None = None
-    drawn: CommunityMap | None = None
-    needs = [*plane_needs(visit), *await relay_needs(visit), *await plan_needs(visit)]
-    is_alone, own_name = False, ""
     steps: list[Step] = []
-    lost: list[dict[str, Any]] = []
+    if visit.by_itself:
+        # What was read for the same standing is as new as it, for everybody who is told of news.
+        key = ("overview", visit.console.chosen(visit.session), language(), standing)
+        seen = await visit.console.shared.get(key, lambda: _overview(visit))
+    else:
+        seen = await _overview(visit)
+        steps = await _steps(visit, seen)
+    return visit.show(
+        "home.html",
+        needs=seen.needs,
+        planes=visit.parts.planes(),
+        community=seen.community,
+        communities=[(each["community_id"], _title(each)) for each in seen.communities],
+        own_name=seen.own_name,
+        has_lost=seen.has_lost,
+        is_alone=seen.is_alone,
+        standing=standing,
+        drawn=seen.drawn,
+        steps=steps,
+        tiles=await _tiles(visit),
+    )
+
+
+async def _overview(visit: Visit) -> Overview:
+    needs = [*plane_needs(visit), *await relay_needs(visit), *await plan_needs(visit)]
+    seen = Overview(needs)
     try:
         async with visit.parts.node.client() as client:
             told = await client.get("/node/v1/status")
         communities, lost = told["communities"], told["lost"]
         is_alone = not communities and not lost
-        if not communities:
-            steps = await first_steps(visit, None, None)
+        seen = replace(seen, communities=communities, has_lost=bool(lost), is_alone=is_alone)
         if communities:
             async with visit.community() as client:
                 community = await client.get("/node/v1/community")
@@ -54,30 +87,30 @@ async def show(visit: Visit) -> Response:
                     for each in communities
                     if each["community_id"] == community["community_id"]
                 )
+                seen = replace(seen, community=community, own_name=own_name)
                 members = await client.get("/node/v1/members")
                 names = member_names(members)
                 needs += [*await chat_needs(client, names), *invite_needs(community)]
-                steps = await first_steps(visit, client, community)
                 peers = (await client.get("/node/v1/peers"))["peers"]
                 drawn = community_map(
                     members["members"], peers, client.node_id, told["capabilities"], names
                 )
+                seen = replace(seen, drawn=drawn)
     except CommunityError as error:
         needs.append(Need(tr("The community cannot be seen"), why=str(error)))
-    return visit.show(
-        "home.html",
-        needs=needs,
-        planes=visit.parts.planes(),
-        community=community,
-        communities=[(each["community_id"], _title(each)) for each in communities],
-        own_name=own_name,
-        has_lost=bool(lost),
-        is_alone=is_alone,
-        standing=standing,
-        drawn=drawn,
-        steps=steps,
-        tiles=await _tiles(visit),
-    )
+    return seen
+
+
+async def _steps(visit: Visit, seen: Overview) -> list[Step]:
+    """The first steps, outside of the part that is loaded again."""
+    try:
+        if seen.community is None:
+            is_seen = seen.is_alone or (seen.has_lost and not seen.communities)
+            return await first_steps(visit, None, None) if is_seen else []
+        async with visit.community() as client:
+            return await first_steps(visit, client, seen.community)
+    except CommunityError:
+        return []
 
 
 async def live(visit: Visit) -> Response:
