@@ -44,6 +44,7 @@ PARTS = (
     "station_start",
     "first_start",
     "first_call",
+    "console",
 )
 
 
