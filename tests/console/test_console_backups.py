@@ -8,7 +8,9 @@ import tarfile
 from pathlib import Path
 
 import pytest
-from tests.console.consoles import Browser, Opened, opened, with_parts
+from playwright.async_api import expect
+from tests.console.consoles import Browser, Opened, opened, served, with_parts
+from tests.console.test_console_in_a_browser import examine
 
 from accord.console import ConsoleError
 from accord.console.backups import archive, delete_backup, get_backup, list_backups, new_backup
@@ -16,6 +18,7 @@ from accord.console.parts import CommandRunner
 from accord.console.sessions import Role
 from accord.kernel.clock import SystemClock
 from accord.station.backup import restore
+from accord.testing.browser import Chromium
 
 NAME = "20300101T000000Z"
 
@@ -200,3 +203,30 @@ async def test_a_backup_runs_beside_a_command_of_the_pipeline(tmp_path: Path) ->
 
 async def _begins(owner: Browser) -> bool:
     return "The backup has begun." in (await owner.send("backups/make")).text
+
+
+async def test_a_person_makes_a_backup_and_sees_it_come(chromium: Chromium, tmp_path: Path) -> None:
+    async with (
+        opened(tmp_path / "home") as found,
+        served(found) as address,
+        chromium.opened() as browser,
+    ):
+        page = await browser.new_page(viewport={"width": 390, "height": 844})
+        await page.goto(f"{address}/console/login?link={found.tickets.link()}")
+        await page.get_by_role("button", name="Log in").click()
+        await expect(page.get_by_role("heading", name="Needs attention")).to_be_visible()
+        await page.goto(f"{address}/console/backups")
+        await page.get_by_role("button", name="Make a backup").click()
+        await expect(page.get_by_role("status")).to_contain_text("The backup has begun.")
+        # The list comes by itself when it is done.
+        await expect(page.get_by_role("link", name="Download")).to_be_visible(timeout=60_000)
+        await page.get_by_text("Restore or delete it").click()
+        await expect(page.get_by_text("accord restore")).to_be_visible()
+        await examine(page, "backups", tmp_path)
+        assert await page.evaluate("document.documentElement.scrollWidth") <= 390
+        async with page.expect_download() as coming:
+            await page.get_by_role("link", name="Download").click()
+        sent = await coming.value
+        [backup] = list_backups(found.home)
+        assert sent.suggested_filename == f"{backup.name}.tar"
+        assert tarfile.is_tarfile(await sent.path())

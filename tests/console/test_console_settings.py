@@ -9,13 +9,16 @@ from contextlib import asynccontextmanager
 from pathlib import Path
 
 import pytest
-from tests.console.consoles import EVIL, Opened, opened, with_parts
+from playwright.async_api import expect
+from tests.console.consoles import EVIL, Opened, opened, served, with_parts
+from tests.console.test_console_in_a_browser import examine
 
 from accord.console.sessions import Role
 from accord.station import SettingsError, load
 from accord.station.console import SettingEdits
 from accord.station.edits import EDITABLE, Applies, change_setting, choices
 from accord.station.settings import sections
+from accord.testing.browser import Chromium
 
 FILE = """# The kitchen's station.
 [station]
@@ -162,6 +165,21 @@ async def test_some_settings_hold_at_once(tmp_path: Path, monkeypatch: pytest.Mo
         assert 'lang="de"' in (await owner.get("")).text
 
 
+def test_an_option_of_the_command_line_is_not_taken_for_a_change(tmp_path: Path) -> None:
+    settings = load(written(tmp_path))
+    station = settings.station.model_copy(update={"port": 0, "name": "Demo station"})
+    edits = SettingEdits(settings.model_copy(update={"station": station}))
+    shown = {each.key: each for each in edits.shown() if each.section == "station"}
+    assert (shown["name"].value, shown["name"].saved) == ("Demo station", None)
+    assert (shown["port"].value, shown["port"].saved) == ("0", None)
+    # What somebody changes by hand is told, too; a file that is wrong tells nothing.
+    written(tmp_path, FILE.replace("kitchen", "shed"))
+    shown = {each.key: each for each in edits.shown() if each.section == "station"}
+    assert shown["name"].saved == "shed"
+    written(tmp_path, "[station")
+    assert not [each for each in edits.shown() if each.saved is not None]
+
+
 @pytest.mark.parametrize("role", [Role.READER, Role.OPERATOR])
 async def test_only_an_owner_changes_settings(tmp_path: Path, role: Role) -> None:
     async with settled(tmp_path / "home") as (found, _):
@@ -263,3 +281,36 @@ def test_the_declared_settings_exist_and_none_is_a_secret_or_an_address() -> Non
         ("log", "level"),
         ("console", "language"),
     }
+
+
+async def test_on_a_phone_settings_are_short_searched_and_changed(
+    chromium: Chromium, tmp_path: Path
+) -> None:
+    async with (
+        settled(tmp_path / "home") as (found, _),
+        served(found) as address,
+        chromium.opened() as browser,
+    ):
+        page = await browser.new_page(viewport={"width": 390, "height": 844})
+        await page.goto(f"{address}/console/login?link={found.tickets.link()}")
+        await page.get_by_role("button", name="Log in").click()
+        await expect(page.get_by_role("heading", name="Needs attention")).to_be_visible()
+        await page.goto(f"{address}/console/settings")
+        assert await page.evaluate("document.documentElement.scrollHeight") < 4000
+        await page.get_by_label("Find a setting").press_sequentially("display name")
+        await expect(page.get_by_text("ACCORD_STATION__NAME", exact=True)).to_be_visible()
+        await expect(page.locator("details.settings")).to_have_count(1)
+        await page.get_by_label("Change station.name").click()
+        await examine(page, "settings-change", tmp_path)
+        assert await page.evaluate("document.documentElement.scrollWidth") <= 390
+        await page.get_by_label("New value of station.name").fill("")
+        await page.get_by_role("button", name="Save").click()
+        await expect(page.get_by_role("alert")).to_contain_text("at least 1 character")
+        await page.get_by_label("New value of station.name").fill("shed")
+        await page.get_by_role("button", name="Save").click()
+        await expect(page.get_by_role("heading", name="Saved, and not in use yet")).to_be_visible()
+        assert load(found.home).station.name == "shed"
+        await page.emulate_media(color_scheme="dark")
+        await page.set_viewport_size({"width": 1280, "height": 800})
+        await page.goto(f"{address}/console/settings?words=log")
+        await examine(page, "settings-dark", tmp_path)

@@ -71,6 +71,10 @@ class ConsolePlane:
     others: Sequence[Plane]
     history: FigureHistory | None = None
     _app: Starlette | None = field(init=False, default=None)
+    _edits: "SettingEdits" = field(init=False)
+
+    def __post_init__(self) -> None:
+        self._edits = SettingEdits(self.settings)
 
     @property
     def routes(self) -> Sequence[BaseRoute]:
@@ -113,8 +117,6 @@ class ConsolePlane:
         authority = _one_of(self.others, AuthorityPlane)
         home = Home(settings.home)
 
-        edits = SettingEdits(settings)
-
         def transport() -> httpx.AsyncBaseTransport | None:
             up = community is not None and community.is_up
             return LocalTransport(community.serve) if community is not None and up else None
@@ -152,9 +154,9 @@ class ConsolePlane:
             chat=chat,
             authority=running,
             planes=lambda: [_health(each) for each in context.reports()],
-            settings=edits.shown,
+            settings=self._edits.shown,
             settings_file=settings.file or settings.home / FILE_NAME,
-            change_setting=edits.change,
+            change_setting=self._edits.change,
             log_file=home.log_file if settings.log.file else None,
             landing=landing_of(settings),
             children=CommandRunner(self.clock),
@@ -228,15 +230,13 @@ class SettingEdits:
 
     def __init__(self, settings: Settings) -> None:
         self._running = settings
+        # Options of the command line stand above the file, so it is compared with itself.
+        self._begun_with = self._read() or settings
         self._turn = asyncio.Lock()
 
     def shown(self) -> Sequence[ShownSetting]:
         """Every setting for the page, beside what the file says by now."""
-        try:
-            saved = load(self._running.home, self._running.file)
-        except SettingsError:
-            saved = self._running
-        return shown_settings(self._running, saved)
+        return shown_settings(self._running, self._begun_with, self._read())
 
     async def change(self, section: str, key: str, text: str | None, /) -> bool:
         """Write one setting, and apply it where that is possible; whether it was."""
@@ -247,23 +247,41 @@ class SettingEdits:
             value = getattr(getattr(saved, section), key)
             if (section, key) == ("log", "level"):
                 logs.set_level(value)
-            changed = getattr(self._running, section).model_copy(update={key: value})
-            self._running = self._running.model_copy(update={section: changed})
+            self._running = _with(self._running, section, key, value)
+            self._begun_with = _with(self._begun_with, section, key, value)
             return True
 
+    def _read(self) -> Settings | None:
+        """What the file says now; None where it is wrong."""
+        try:
+            return load(self._running.home, self._running.file)
+        except SettingsError:
+            return None
 
-def shown_settings(settings: Settings, saved: Settings | None = None) -> list[ShownSetting]:
+
+def _with(settings: Settings, section: str, key: str, value: object) -> Settings:
+    changed = getattr(settings, section).model_copy(update={key: value})
+    return settings.model_copy(update={section: changed})
+
+
+def shown_settings(
+    settings: Settings, before: Settings | None = None, saved: Settings | None = None
+) -> list[ShownSetting]:
     """Return every setting; of a secret only whether it is set.
 
     Args:
-        saved: What the file says by now, if it was changed since.
+        before: What the file said when the station was started.
+        saved: What it says now.
     """
     found = []
     for name, section in sections().items():
         chosen = getattr(settings, name)
         for key, declared in section.model_fields.items():
             value = getattr(chosen, key)
-            written = value if saved is None else getattr(getattr(saved, name), key)
+            written = None if saved is None else getattr(getattr(saved, name), key)
+            is_saved = (before is not None and saved is not None) and written != getattr(
+                getattr(before, name), key
+            )
             applies = EDITABLE.get((name, key))
             words = choices(name, key)
             is_number = declared.annotation in (int, float)
@@ -279,7 +297,7 @@ def shown_settings(settings: Settings, saved: Settings | None = None) -> list[Sh
                     applies="" if applies is None else applies.value,
                     kind="choice" if words else "number" if is_number else "text",
                     choices=words,
-                    saved=None if written == value else _text(written),
+                    saved=_text(written) if is_saved else None,
                 )
             )
     return found
