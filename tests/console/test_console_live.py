@@ -3,7 +3,7 @@
 import asyncio
 import re
 from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager
+from contextlib import AsyncExitStack, asynccontextmanager
 from html.parser import HTMLParser
 from importlib.resources import files
 from pathlib import Path
@@ -177,3 +177,18 @@ async def test_texts_of_people_take_their_own_direction(tmp_path: Path) -> None:
             seen.feed(re.sub(r'<p class="note".*?</p>', "", each))
         assert len(seen.found) > 20
         assert [what for what, is_free in seen.found if not is_free] == []
+
+
+async def test_the_more_pages_are_open_the_longer_each_waits_after_news(tmp_path: Path) -> None:
+    async with opened(tmp_path / "home") as found, found.inside() as browser:
+        path = await live(browser, "market")
+        assert found.console.pause_seconds == 0.2
+        async with (
+            served(found) as address,
+            httpx.AsyncClient(cookies=browser.http.cookies, timeout=30) as http,
+            AsyncExitStack() as stack,
+        ):
+            for _ in range(5):
+                told = await stack.enter_async_context(http.stream("GET", address + path))
+                assert told.status_code == 200
+            assert found.console.pause_seconds == 0.5
