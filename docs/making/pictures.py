@@ -2,11 +2,12 @@
 
 A station with the demo is started in a folder of its own, unless `--home` names one that runs. With
 `--all` every page is taken in four ways: desk and phone, light and dark. Otherwise only those that
-the documentation shows.
+the documentation shows. Pictures are kept with 256 colours.
 """
 
 import argparse
 import asyncio
+import io
 import os
 import shutil
 import subprocess
@@ -21,13 +22,19 @@ from typing import Final
 
 import orjson
 from docs.making.indexes import DOCS
-from playwright.async_api import Browser
+from PIL import Image
+from playwright.async_api import Browser, Page
 
 from accord.testing.browser import find_chromium
 
 _PROGRAM: Final = (sys.executable, "-m", "accord.cli")
 _SECONDS: Final = 300.0
-_QUESTION: Final = "ask?q=How+do+I+clean+rain+water%3F"
+_QUESTION: Final = "How do I clean rain water?"
+_ANSWER_MS: Final = 120_000.0
+_LEAST_LETTERS: Final = 40
+_TRIES: Final = 5
+_COLOURS: Final = 256
+_BROWSER: Final = Path("build/browser")
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,7 +54,9 @@ LOOKS: Final = (
     Look("phone", 390, 844, "light"),
     Look("phone-dark", 390, 844, "dark"),
 )
+_PHONE: Final = LOOKS[2]
 _PHONE_DARK: Final = LOOKS[3]
+# Where each page is; Ask shows the conversation of the question above.
 PLACES: Final = {
     "home": "",
     "ask": "ask",
@@ -60,7 +69,10 @@ PLACES: Final = {
     "registry": "registry",
     "services": "services",
     "pipeline": "pipeline",
+    "tables": "tables",
     "settings": "settings",
+    "users": "users",
+    "backups": "backups",
     "log": "log",
     "find": "find?q=water",
 }
@@ -68,9 +80,10 @@ SHOWN: Final = (
     ("home", DESK),
     ("home", _PHONE_DARK),
     ("ask", DESK),
-    ("members", DESK),
+    ("chat", DESK),
     ("agents", DESK),
     ("services", DESK),
+    ("settings", _PHONE),
 )
 """What the documentation shows: cut to the window, so that a picture stays small."""
 
@@ -82,7 +95,9 @@ def demo(folder: Path) -> Iterator[Path]:
     log = folder / "station.log"
     with log.open("wb") as output:
         command = (*_PROGRAM, "up", "--demo", "--home", str(home), "--port", "0")
-        station = subprocess.Popen(command, stdout=output, stderr=output)  # noqa: S603
+        station = subprocess.Popen(  # noqa: S603
+            command, stdout=output, stderr=output, env=environment()
+        )
     try:
         until = time.monotonic() + _SECONDS
         while b"demo: told" not in log.read_bytes():
@@ -95,10 +110,19 @@ def demo(folder: Path) -> Iterator[Path]:
         station.wait(60)
 
 
+def environment() -> dict[str, str]:
+    """The variables of the station: what is set for tests, or on this machine, changes nothing."""
+    kept = {name: value for name, value in os.environ.items() if not name.startswith("ACCORD_")}
+    # Plots have a line within the minutes that this takes.
+    return {**kept, "ACCORD_METRICS__HISTORY_SECONDS": "10"}
+
+
 def login_link(home: Path) -> str:
     """A link that logs one browser in."""
     command = (*_PROGRAM, "console", "link", "--json", "--home", str(home))
-    told = subprocess.run(command, capture_output=True, check=True)  # noqa: S603
+    told = subprocess.run(  # noqa: S603
+        command, capture_output=True, check=True, env=environment()
+    )
     return str(orjson.loads(told.stdout)["link"])
 
 
@@ -111,20 +135,50 @@ async def take(browser: Browser, link: str, folder: Path, *, every: bool) -> lis
     await page.goto(link)
     await page.get_by_role("button", name="Log in").click()
     base = page.url.rstrip("/")
+    places = {**PLACES, "ask": await _asked(page, base)}
     for name, look in asked:
         await page.set_viewport_size({"width": look.width, "height": look.height})
         await page.emulate_media(color_scheme="dark" if look.scheme == "dark" else "light")
-        await page.goto(f"{base}/{PLACES[name]}")
+        await page.goto(f"{base}/{places[name]}")
         await page.get_by_role("heading", level=1).wait_for()
         file = folder / f"{name}-{look.name}.png"
-        await page.screenshot(path=file, full_page=every)
+        _keep(await page.screenshot(full_page=every), file)
         taken.append(file.name)
     await context.close()
     return taken
 
 
+async def _asked(page: Page, base: str) -> str:
+    """Ask a question, and return where its answer is.
+
+    The small built-in model may say next to nothing; then the question is asked anew.
+    """
+    for _ in range(_TRIES):
+        await page.goto(f"{base}/ask")
+        await page.get_by_label("Question").fill(_QUESTION)
+        await page.get_by_role("button", name="Ask", exact=True).click()
+        await page.get_by_role("heading", name="Sources").wait_for(timeout=_ANSWER_MS)
+        text, _, _ = (await page.locator(".answer").last.inner_text()).partition("(Written by")
+        if len(text.strip()) >= _LEAST_LETTERS:
+            break
+        await page.get_by_text("Rename, export or delete").click()
+        await page.get_by_role("button", name="Delete the conversation").click()
+        await page.get_by_text("The conversation is deleted.").wait_for()
+    else:
+        raise SystemExit("the model has not answered the question")
+    return page.url.removeprefix(f"{base}/")
+
+
+def _keep(picture: bytes, file: Path) -> None:
+    """Write a picture with a palette, which takes about a third of the space."""
+    with Image.open(io.BytesIO(picture)) as opened:
+        opened.convert("RGB").quantize(_COLOURS, dither=Image.Dither.NONE).save(
+            file, "PNG", optimize=True
+        )
+
+
 async def _take_all(home: Path, folder: Path, *, every: bool) -> list[str]:
-    chromium = find_chromium(Path(os.environ.get("ACCORD_BROWSER_FOLDER", "build/browser")))
+    chromium = find_chromium(_BROWSER)
     async with chromium.opened() as browser:
         return await take(browser, login_link(home), folder, every=every)
 
