@@ -21,6 +21,7 @@ import time
 from collections.abc import AsyncIterator, Iterator
 from contextlib import asynccontextmanager, contextmanager
 from pathlib import Path
+from typing import Final
 
 import httpx
 from playwright.async_api import Browser
@@ -50,6 +51,12 @@ _LOOK = """() => new Promise((tell) => new PerformanceObserver((list) => {
   const all = [...of("navigation"), ...of("resource")];
   tell([paint.startTime / 1000, all.reduce((sum, each) => sum + each.transferSize, 0) / 1000]);
 }).observe({ type: "paint", buffered: true }))"""
+
+EXPLAINED: Final = {
+    "": "The paints were measured while the machine did much other work: the load before stands "
+    "below, for two cores, so station and browser got a fraction of them. How far an idle machine "
+    "is from the goal these figures do not say. Weights do not depend on it.",
+}
 
 
 def run() -> Iterator[Figure]:
