@@ -171,7 +171,7 @@ async def test_after_until_stands_a_date_and_no_distance(
     ):
         page = await browser.new_page(locale="en-GB")
         await page.goto(f"{address}/console/login?link={found.tickets.link()}")
-        await page.keyboard.press("Enter")
+        await page.get_by_role("button", name="Log in").click()
         await expect(page.get_by_role("heading", name="Needs attention")).to_be_visible()
         await page.goto(f"{address}/console/users")
         await page.get_by_label("Name").fill("anna")
@@ -197,7 +197,7 @@ async def test_who_logs_out_sees_the_button_whatever_the_height(
     ):
         page = await browser.new_page()
         await page.goto(f"{address}/console/login?link={found.tickets.link()}")
-        await page.keyboard.press("Enter")
+        await page.get_by_role("button", name="Log in").click()
         await expect(page.get_by_role("heading", name="Needs attention")).to_be_visible()
         button = page.get_by_role("button", name="Log out")
         for width, height in ((1280, 800), (1280, 420), (800, 600), (390, 844), (320, 568)):
