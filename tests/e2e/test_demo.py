@@ -24,8 +24,8 @@ WHOLE = {
     "ACCORD_CONCIERGE__ENABLED": "true",
     "ACCORD_PIPELINE__EXPORT_SECONDS": "2",
 }
-# Nobody has asked or pushed anything yet, and no run was made.
-EMPTY = {"ask": 1, "pipeline": 4, "registry": 1}
+# Nobody has asked or pushed anything yet, no run or backup was made, and nobody else may log in.
+EMPTY = {"ask": 1, "backups": 1, "pipeline": 4, "registry": 1, "tables": 1, "users": 1}
 SHOWN = {
     "home": ("Demo street", "Messages that could not be delivered: 1", "everything here is a demo"),
     "ask": ("demo-handbook (3 documents)",),
@@ -38,7 +38,10 @@ SHOWN = {
     "services": ("demo-reminders", "live"),
     "registry": ("Nothing was pushed yet.",),
     "pipeline": ("of community.events", "of contracts.calls", "of relay.inbound"),
+    "tables": ("Nothing is published yet.",),
     "settings": ("[community]",),
+    "users": ("Only whoever has this machine can log in.",),
+    "backups": ("None was made here yet.",),
     "log": ("market.post.created", "community.member.joined"),
 }
 NOT_RUN = ("None was made yet", "Nothing is published yet", "None yet")
@@ -55,7 +58,7 @@ def demo(home: Path, bus_port: int) -> Iterator[dict[str, Any]]:
         until(lambda: story(told["address"]) == ("ready", "ready"), "the story is never told")
         yield told
         child.terminate()
-        assert child.wait() == 0
+        assert child.wait() == 0, child.errors
 
 
 def story(address: str) -> tuple[str, str]:
