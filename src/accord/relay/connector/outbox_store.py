@@ -514,7 +514,9 @@ def journal_action(
         body["outcome"] = result.outcome.value
     if note.trace_id is not None:
         body["trace_id"] = note.trace_id
-    text, name = orjson.dumps(body).decode(), f"{request.key}/{request.at}"
+    # Gateways may make request ids from what was written.
+    name = names.digest(f"{request.key}/{request.at}".encode("utf-8", "surrogatepass"))
+    text = orjson.dumps(body).decode()
     record = JournalRecord(OUTBOUND_STREAM, name, request.at, note.source, text)
     write_journal(connection, [record])
 

@@ -27,6 +27,7 @@ from sqlalchemy import (
     Delete,
     Index,
     Integer,
+    LargeBinary,
     MetaData,
     Row,
     Table,
@@ -66,8 +67,10 @@ events = Table(
     Column("body", Text),
     Column("attempts", Integer, nullable=False),
     Column("taken_at", BigInteger, nullable=False),
-    # A random name, by which the actions of its turn are known in every attempt.
+    # A random name, by which the actions of its turn are known in every attempt, and a random key
+    # of the digests in their ids, which goes with the body.
     Column("turn", Text),
+    Column("turn_key", LargeBinary(32)),
 )
 Index("events_by_time", events.c.taken_at)
 _is_unfinished = events.c.body.is_not(None)
@@ -136,6 +139,8 @@ class ReceivedEvent:
     trace: Trace | None = None
     # By what the actions of its turn are known in every attempt; None where nothing is stored.
     turn: str | None = field(default=None, compare=False)
+    # The key of the digests in their ids; None for a turn that was stored by an older version.
+    turn_key: bytes | None = field(default=None, compare=False, repr=False)
 
     @property
     def message(self) -> str | None:
@@ -241,6 +246,8 @@ async def open_memory_inbox(room: int = _LIMITS.waiting) -> AsyncIterator[OpenIn
 
 # Far below the number of parameters that either engine takes in one statement.
 _BATCH: Final = 500
+# Of the random key of a turn.
+KEY_BYTES: Final = 32
 _PRUNE_EVERY: Final = 1000
 
 _KNOWN: Final = select(events.c.buffer_id, events.c.message).where(
@@ -257,7 +264,7 @@ _BEGIN: Final = (
     .returning(events)
 )
 _WANTED: Final = update(events).where(events.c.number == bindparam("wanted"))
-_FINISH: Final = _WANTED.values(body=None)
+_FINISH: Final = _WANTED.values(body=None, turn_key=None)
 _PUT_BACK: Final = _WANTED.values(attempts=events.c.attempts - 1)
 _PRUNE: Final = delete(events).where(
     events.c.taken_at < bindparam("oldest"), events.c.body.is_(None)
@@ -279,12 +286,14 @@ class StoredInbox:
         new_id: Callable[[], str] = lambda: uuid4().hex,
         *,
         keep: float = _LIMITS.keep,
+        new_key: Callable[[], bytes] = lambda: os.urandom(KEY_BYTES),
     ) -> None:
         self.store = store
         # For how many seconds it is remembered what was finished.
         self.keep = keep
         self._clock = clock
         self._new_id = new_id
+        self._new_key = new_key
         self._taken = 0
 
     async def take(self, deliveries: Sequence[ReceivedEvent]) -> list[int | None]:
@@ -293,7 +302,7 @@ class StoredInbox:
         numbers: list[int | None] = []
         for start in range(0, len(deliveries), _BATCH):
             part = deliveries[start : start + _BATCH]
-            turns = [self._new_id() for _ in part]
+            turns = [(self._new_id(), self._new_key()) for _ in part]
             numbers += await self.store.write(partial(_take, deliveries=part, now=now, turns=turns))
         self._taken += len(deliveries)
         if self._taken >= _PRUNE_EVERY:
@@ -379,7 +388,10 @@ def _folder_lock(folder: Path) -> Iterator[None]:
 
 
 def _take(
-    connection: Connection, deliveries: Sequence[ReceivedEvent], now: int, turns: Sequence[str]
+    connection: Connection,
+    deliveries: Sequence[ReceivedEvent],
+    now: int,
+    turns: Sequence[tuple[str, bytes]],
 ) -> list[int | None]:
     names = [(delivery.buffer_id, delivery.message) for delivery in deliveries]
     wanted = {
@@ -389,7 +401,9 @@ def _take(
     known = {name for row in connection.execute(_KNOWN, wanted) for name in _tagged(*row)}
     rows: list[dict[str, Any]] = []
     is_new: list[bool] = []
-    for delivery, turn, (buffer_id, message) in zip(deliveries, turns, names, strict=True):
+    for delivery, (turn, turn_key), (buffer_id, message) in zip(
+        deliveries, turns, names, strict=True
+    ):
         own = _tagged(buffer_id, message)
         is_new.append(known.isdisjoint(own))
         if is_new[-1]:
@@ -403,6 +417,7 @@ def _take(
                     "attempts": 0,
                     "taken_at": now,
                     "turn": turn,
+                    "turn_key": turn_key,
                 }
             )
     numbers = iter(connection.execute(_INSERT, rows).scalars().all() if rows else ())
@@ -426,4 +441,5 @@ def _read_event(row: Row[Any]) -> ReceivedEvent:
         # Events stored by an older version have none.
         identifiers.parse_traceparent(kept.get("traceparent")),
         row.turn,
+        row.turn_key,
     )
