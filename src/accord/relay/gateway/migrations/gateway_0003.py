@@ -11,7 +11,7 @@ since = "0.3.0"
 
 
 def upgrade() -> None:
-    """Add the column; turns that were taken before have no key and keep the ids of their actions."""
+    """Add the column; turns taken before have no key, and their actions keep their ids."""
     op.add_column("events", sa.Column("turn_key", sa.LargeBinary(32), nullable=True))
 
 
