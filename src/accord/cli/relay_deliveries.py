@@ -1,4 +1,4 @@
-"""`accord relay why | deadletters | outbox`: what became of a message, and what waits or failed."""
+"""`accord relay why | deadletters | outbox | retention`: what became of messages."""
 
 from collections.abc import Iterator, Sequence
 from typing import Annotated, Any
@@ -15,6 +15,7 @@ deadletters = App(
 )
 
 outbox = App(no_args_is_help=True, epilog="Example: accord relay outbox list --dead")
+retention = App(no_args_is_help=True, epilog="Example: accord relay retention show")
 
 
 @app.command(epilog="Example: accord relay why 01JQ8Z6S3N4TP7XGW5KE2RHV9B")
@@ -140,6 +141,31 @@ def drop_actions(cli: Cli, numbers: Actions) -> None:
     """Delete replies for good; one that is being sent now is left alone."""
     done = ask_relay(cli, "outbox/drop", numbers=numbers)
     cli.emit(done, f"{len(done['dropped'])} dropped.")
+
+
+@retention.command("show", epilog="Example: accord relay retention show")
+def show_retention(cli: Cli) -> None:
+    """Show when old data was last deleted, and whether the clock is trusted to do it again."""
+    cli.emit(*_clock_lines(ask_relay(cli, "retention/show")))
+
+
+@retention.command("confirm", epilog="Example: accord relay retention confirm")
+def confirm_clock(cli: Cli) -> None:
+    """Say that the connector's clock is right, so that old data is deleted by it again.
+
+    What is old by this clock goes within a minute; look at the time that `show` prints first.
+    """
+    cli.emit(*_clock_lines(ask_relay(cli, "retention/confirm")))
+
+
+def _clock_lines(told: dict[str, Any]) -> tuple[dict[str, Any], list[str]]:
+    last = "never" if told["passed_at"] is None else format_millis(told["passed_at"])
+    verdict = "is trusted" if told["trusted"] else "is not trusted, and nothing old is deleted"
+    return told, [
+        f"last pass  {last}",
+        f"clock      {format_millis(told['now'])}",
+        f"The clock {verdict}: {told['reason']} [{told['rule']}].",
+    ]
 
 
 def _latest_line(explained: dict[str, Any]) -> tuple[str, ...]:

@@ -6,6 +6,7 @@ import pytest
 from pydantic import SecretStr
 
 from accord.relay.connector import Capability, Housekeeping, Principal, tables, vault
+from accord.relay.connector.retention import store_pass
 from accord.relay.errors import RelayError
 from accord.relay.rules import SessionRules
 
@@ -85,6 +86,20 @@ async def test_it_ends_when_its_provider_says_so(half: Any) -> None:
     assert await half.directory.vault.purge() == 1
     half.clock.advance(900)
     await Housekeeping(half.directory).tidy()
+    assert await half.rows(tables.vault) == []
+
+
+async def test_what_expired_stays_while_the_clock_is_not_trusted(half: Any) -> None:
+    await keep(half, capability(half))
+    half.clock.advance(100 * 86_400)
+    past = half.clock.now() - 50 * 86_400
+    await half.store.write(lambda c: store_pass(c, past))
+    keeping = Housekeeping(half.directory)
+    await keeping.tidy()
+    assert len(await half.rows(tables.vault)) == 1
+    assert await find(half) is None, "it is not valid all the same"
+    await half.store.write(lambda c: store_pass(c, half.clock.now()))
+    await keeping.tidy()
     assert await half.rows(tables.vault) == []
 
 

@@ -172,7 +172,7 @@ async def test_an_upgrade_in_the_middle_of_a_turn_repeats_nothing(
 
         async def begin_as_before(number: int) -> ReceivedEvent | None:
             # As the version before took it.
-            await store.write(lambda c: c.execute(update(events).values(turn_key=None)) and None)
+            await store.write(lambda c: c.execute(update(events).values(turn_key=None)).rowcount)
             return await begin(number)
 
         gateway._host.inbox.begin = begin_as_before  # type: ignore[method-assign]
@@ -204,7 +204,7 @@ async def test_a_key_is_kept_until_its_turn_is_finished(tmp_path: Path, key: byt
         (number,) = await inbox.take([ReceivedEvent("k1", message("hi"), buffer_id="b-1")])
         assert number is not None
         store = inbox.store  # type: ignore[attr-defined]
-        await store.write(lambda c: c.execute(update(events).values(turn_key=key)) and None)
+        await store.write(lambda c: c.execute(update(events).values(turn_key=key)).rowcount)
         found = await inbox.begin(number)
         assert found is not None
         assert found.turn_key == key

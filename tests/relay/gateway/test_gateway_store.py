@@ -39,6 +39,7 @@ async def test_events_survive_the_way_back_to_a_version_without_an_outbox(where:
         (number,) = await inbox.take([event])
         assert number is not None
     assert [each.revision for each in roll_back(where, INBOX_SCHEMA, "0.2.0")] == [
+        "gateway_0004",
         "gateway_0003",
         "gateway_0002",
     ]

@@ -24,7 +24,6 @@ from sqlalchemy import (
     BigInteger,
     Column,
     Connection,
-    Delete,
     Index,
     Integer,
     LargeBinary,
@@ -34,10 +33,10 @@ from sqlalchemy import (
     Text,
     Update,
     bindparam,
-    delete,
     insert,
     or_,
     select,
+    true,
     update,
 )
 
@@ -46,6 +45,7 @@ from accord.kernel.clock import Clock
 from accord.kernel.identifiers import Trace
 from accord.relay.errors import Code, RelayError
 from accord.relay.gateway.limits import GatewayLimits
+from accord.relay.gateway.retention import GatewayRetention, passes_table
 from accord.relay.rules.connection import backoff
 from accord.relay.rules.messages import MessageEvent
 from accord.storage import Schema, Store, StoreError, open_store
@@ -102,6 +102,8 @@ actions = Table(
 Index("actions_by_end", actions.c.ended_at)
 _is_waiting = actions.c.ended_at.is_(None)
 Index("actions_waiting", actions.c.number, sqlite_where=_is_waiting, postgresql_where=_is_waiting)
+
+retention_passes = passes_table(_metadata)
 
 INBOX_SCHEMA: Final = Schema("gateway", _metadata, Path(__file__).parent / "migrations")
 
@@ -266,9 +268,6 @@ _BEGIN: Final = (
 _WANTED: Final = update(events).where(events.c.number == bindparam("wanted"))
 _FINISH: Final = _WANTED.values(body=None, turn_key=None)
 _PUT_BACK: Final = _WANTED.values(attempts=events.c.attempts - 1)
-_PRUNE: Final = delete(events).where(
-    events.c.taken_at < bindparam("oldest"), events.c.body.is_(None)
-)
 _UNFINISHED: Final = (
     select(events.c.number, events.c.session_key)
     .where(events.c.body.is_not(None))
@@ -286,11 +285,13 @@ class StoredInbox:
         new_id: Callable[[], str] = lambda: uuid4().hex,
         *,
         keep: float = _LIMITS.keep,
+        downtime: float = _LIMITS.downtime,
         new_key: Callable[[], bytes] = lambda: os.urandom(KEY_BYTES),
     ) -> None:
         self.store = store
-        # For how many seconds it is remembered what was finished.
-        self.keep = keep
+        # Finished events and ended actions are remembered for `keep` seconds.
+        ended = ((events.c.taken_at, events.c.body.is_(None)), (actions.c.ended_at, true()))
+        self.retention = GatewayRetention(store, clock, retention_passes, ended, keep, downtime)
         self._clock = clock
         self._new_id = new_id
         self._new_key = new_key
@@ -331,9 +332,9 @@ class StoredInbox:
 
     async def prune(self) -> None:
         """Delete what was finished so long ago that no connector can deliver it again."""
-        await self._change(_PRUNE, oldest=int((self._clock.now() - self.keep) * 1000))
+        await self.retention.prune()
 
-    async def _change(self, statement: Update | Delete, **values: int) -> None:
+    async def _change(self, statement: Update, **values: int) -> None:
         def run(connection: Connection) -> None:
             connection.execute(statement, values)
 
@@ -342,11 +343,16 @@ class StoredInbox:
 
 @asynccontextmanager
 async def open_stored_inbox(
-    where: str | os.PathLike[str], clock: Clock, *, keep: float = _LIMITS.keep
+    where: str | os.PathLike[str],
+    clock: Clock,
+    *,
+    keep: float = _LIMITS.keep,
+    downtime: float = _LIMITS.downtime,
 ) -> AsyncIterator[OpenInbox]:
     """Open the inbox in a folder, or in a database by its `postgresql://` URL.
 
-    For `keep` seconds it is remembered what was finished.
+    For `keep` seconds it is remembered what was finished; a process that did not run for more than
+    `downtime` seconds suspects its clock, and forgets nothing until somebody confirms it.
 
     Raises:
         RelayError: Another process holds it.
@@ -355,7 +361,7 @@ async def open_stored_inbox(
     text = os.fspath(where)
     with nullcontext() if "://" in text else _folder_lock(Path(text)):
         async with open_store(text, INBOX_SCHEMA) as store:
-            inbox = StoredInbox(store, clock, keep=keep)
+            inbox = StoredInbox(store, clock, keep=keep, downtime=downtime)
             await inbox.prune()
             yield inbox
 

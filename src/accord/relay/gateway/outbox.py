@@ -22,8 +22,9 @@ from sqlalchemy import Connection, Row, delete, insert, select, update
 
 from accord.kernel import canonical
 from accord.kernel.clock import Clock, SystemClock
-from accord.relay.gateway.inbox import ReceivedEvent, actions, retry_store
+from accord.relay.gateway.inbox import ReceivedEvent, StoredInbox, actions, retry_store
 from accord.relay.gateway.limits import GatewayLimits
+from accord.relay.gateway.retention import GatewayRetention
 from accord.relay.gateway.socket import ConnectorSocket, SocketClosed
 from accord.relay.rules.connection import backoff
 from accord.relay.rules.egress import (
@@ -138,10 +139,6 @@ class StoredActions:
         """Forget an action."""
         await self._run(delete(actions).where(_is(request_id)))
 
-    async def prune(self, oldest: int) -> None:
-        """Delete what ended before."""
-        await self._run(delete(actions).where(actions.c.ended_at < oldest))
-
     async def _run(self, statement: Any) -> None:
         def run(connection: Connection) -> None:
             connection.execute(statement)
@@ -250,6 +247,7 @@ class Requests:
         self._link: ConnectorSocket | None = None
         self._is_linked = asyncio.Event()
         self._stored: StoredActions | None = None
+        self._retention: GatewayRetention | None = None
         self._entries: dict[str, _Entry] = {}
         self._lanes: dict[str, deque[_Entry]] = {}
         self._taken: dict[str, deque[_Entry]] = {}
@@ -269,16 +267,16 @@ class Requests:
         """How many stored actions have not ended."""
         return len(self._entries)
 
-    async def open(self, store: Store | None) -> None:
-        """Store actions from now on, and go on with what an earlier process left.
+    async def open(self, inbox: StoredInbox | None) -> None:
+        """Store actions beside an inbox from now on, and go on with what an earlier process left.
 
         Raises:
             StoreError: The store cannot be read.
         """
-        if store is None:
+        if inbox is None:
             return
-        self._stored = stored = StoredActions(store)
-        await stored.prune(self._oldest())
+        self._stored = stored = StoredActions(inbox.store)
+        self._retention = inbox.retention
         for each in await stored.waiting():
             entry = self._entry(each.request_id, each.lane, each.line, each.created_at / 1000)
             entry.is_promised = True
@@ -641,10 +639,6 @@ class Requests:
         wall, steady = entry.since
         return max(self._clock.now(), wall + self._clock.monotonic() - steady)
 
-    def _oldest(self) -> int:
-        """The time of the oldest end that is kept, so that a turn that is run again finds it."""
-        return int((self._clock.now() - self._limits.keep) * 1000)
-
     def _take(self, entry: _Entry, answer: Result) -> None:
         """The connector has queued an action."""
         assert self._stored is not None
@@ -666,8 +660,8 @@ class Requests:
         self._write(change, "record the end of an action")
         self._ends += 1
         if self._ends % _PRUNE_EVERY == 0:
-            prune = partial(self._stored.prune, self._oldest())
-            self._write(prune, "forget old actions")
+            assert self._retention is not None
+            self._write(self._retention.prune, "forget old actions")
         result = replace(result, request_id=entry.request_id)
         if not entry.told.done():
             entry.told.set_result(result)
