@@ -6,6 +6,7 @@ from typing import Annotated, Any
 import typer
 
 from accord.cli.arguments import printable
+from accord.cli.gateway_outbox import clock_lines
 from accord.cli.output import App, Cli
 from accord.cli.planes import Instance, ask_relay, format_millis
 
@@ -146,7 +147,8 @@ def drop_actions(cli: Cli, numbers: Actions) -> None:
 @retention.command("show", epilog="Example: accord relay retention show")
 def show_retention(cli: Cli) -> None:
     """Show when old data was last deleted, and whether the clock is trusted to do it again."""
-    cli.emit(*_clock_lines(ask_relay(cli, "retention/show")))
+    told = ask_relay(cli, "retention/show")
+    cli.emit(told, clock_lines(told))
 
 
 @retention.command("confirm", epilog="Example: accord relay retention confirm")
@@ -155,17 +157,8 @@ def confirm_clock(cli: Cli) -> None:
 
     What is old by this clock goes within a minute; look at the time that `show` prints first.
     """
-    cli.emit(*_clock_lines(ask_relay(cli, "retention/confirm")))
-
-
-def _clock_lines(told: dict[str, Any]) -> tuple[dict[str, Any], list[str]]:
-    last = "never" if told["passed_at"] is None else format_millis(told["passed_at"])
-    verdict = "is trusted" if told["trusted"] else "is not trusted, and nothing old is deleted"
-    return told, [
-        f"last pass  {last}",
-        f"clock      {format_millis(told['now'])}",
-        f"The clock {verdict}: {told['reason']} [{told['rule']}].",
-    ]
+    told = ask_relay(cli, "retention/confirm")
+    cli.emit(told, clock_lines(told))
 
 
 def _latest_line(explained: dict[str, Any]) -> tuple[str, ...]:

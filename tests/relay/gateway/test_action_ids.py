@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from accord.storage.location import locate
 from alembic import command
 from blake3 import blake3
 from sqlalchemy import select, update
@@ -20,7 +21,6 @@ from accord.relay.gateway import INBOX_SCHEMA, ReceivedEvent, Turn, open_stored_
 from accord.relay.rules import Send
 from accord.relay.rules.frames import write_action
 from accord.storage import journal, open_store
-from accord.storage.location import locate
 from accord.storage.revisions import migration_transaction, run_revisions
 from accord.testing import VirtualClock
 

@@ -90,7 +90,7 @@ actions = Table(
     Column("number", BigInteger().with_variant(Integer, "sqlite"), primary_key=True),
     Column("request_id", Text, nullable=False, unique=True),
     Column("lane", Text, nullable=False),
-    # The frame as it is sent; null once it has ended.
+    # The frame as it is sent; null once it has succeeded, or an operator has dropped it.
     Column("line", Text),
     Column("created_at", BigInteger, nullable=False),
     Column("written_at", BigInteger),
