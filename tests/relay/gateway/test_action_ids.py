@@ -8,7 +8,6 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from accord.storage.location import locate
 from alembic import command
 from blake3 import blake3
 from sqlalchemy import select, update
@@ -22,6 +21,7 @@ from accord.relay.rules import Send
 from accord.relay.rules.frames import write_action
 from accord.storage import journal, open_store
 from accord.storage.revisions import migration_transaction, run_revisions
+from accord.storage.store import locate
 from accord.testing import VirtualClock
 
 __all__ = ["world"]
