@@ -30,8 +30,10 @@ _VARYING = {
     "event",
     "expires_at",
     "key_id",
+    "now",
     "old_until",
     "older",
+    "passed_at",
     "prepared",
     "received_at",
     "revoked_at",
@@ -125,6 +127,8 @@ SCRIPT = (
     "key forget",
     "outbox list",
     "outbox list --dead",
+    "retention confirm",
+    "retention show",
     "why",
     "why --last 2",
     "why e1",
@@ -245,6 +249,8 @@ def test_no_verb_is_left_out() -> None:
         "outbox/list",
         "outbox/retry",
         "outbox/drop",
+        "retention/show",
+        "retention/confirm",
     }
     assert {name for name, verb in VERBS.items() if not verb.is_local} == compared
 

@@ -1,5 +1,6 @@
 """The connector's directory in memory, for tests of delivery without the control half."""
 
+import asyncio
 from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import replace
 
@@ -51,6 +52,25 @@ class MemoryVault(Vault):
         message_id: str | None = None,
     ) -> SecretStr | None:
         """The newest one under this key or alias that is the caller's."""
+        found = self._find(principal, session_key, kind, message_id)
+        return None if found is None else found.value
+
+    async def find_chat(
+        self,
+        principal: Principal,
+        *,
+        session_key: str,
+        kind: str,
+        message_id: str | None = None,
+    ) -> str | None:
+        """The chat of the same one, after a moment."""
+        await asyncio.sleep(0)
+        found = self._find(principal, session_key, kind, message_id)
+        return None if found is None else found.chat_id
+
+    def _find(
+        self, principal: Principal, session_key: str, kind: str, message_id: str | None
+    ) -> Capability | None:
         for each in reversed(self.kept):
             if (
                 (each.tenant, each.instance) == (principal.tenant, principal.instance)
@@ -58,7 +78,7 @@ class MemoryVault(Vault):
                 and each.kind == kind
                 and message_id in (None, each.message_id)
             ):
-                return each.value
+                return each
         return None
 
 

@@ -28,9 +28,11 @@ from accord.relay.platforms.base import (
 from accord.relay.rules import (
     Action,
     Facts,
+    FollowUp,
     Result,
     RouteKey,
     Send,
+    SessionRules,
     TenantAccount,
     Visibility,
     VisibilityKey,
@@ -96,7 +98,8 @@ class TroubledPlatform(MemoryPlatform):
         """Do what was asked, or not, and tell it, or not."""
         await self._pass()
         chance = self._chance
-        drawn = chance.random() if self._is_troubled() and isinstance(action, Send) else 1.0
+        is_troubled = self._is_troubled() and isinstance(action, Send | FollowUp)
+        drawn = chance.random() if is_troubled else 1.0
         if drawn < 0.08:
             return failed_result(RelayError(Code.UNAVAILABLE, "it cannot be reached"))
         if drawn < 0.16:
@@ -110,7 +113,7 @@ class TroubledPlatform(MemoryPlatform):
         if drawn < 0.5 and chance.random() < 0.5:
             done: Result | None = None  # and nobody will ever know
         else:
-            done = await super().perform(action, idempotency_key, capability)
+            done = await self._do(action, idempotency_key, capability)
         if drawn < 0.34:
             await self._hang()
         if drawn < 0.40:
@@ -123,6 +126,14 @@ class TroubledPlatform(MemoryPlatform):
         await self._pass()
         assert done is not None
         return done
+
+    async def _do(self, action: Action, key: str, capability: Any) -> Result:
+        if isinstance(action, FollowUp):
+            # The value of a capability here is its chat. Services take no keys with it.
+            chat_id = capability.get_secret_value()
+            said = self.chat.say(chat_id, action.content, f"{key}/{self._chance.random()}")
+            return Result(True, said.message_id)
+        return await super().perform(action, key, capability)
 
     async def _pass(self) -> None:
         await asyncio.sleep(self._chance.expovariate(1 / 0.05))
@@ -175,6 +186,8 @@ async def dialled(
 def furnish(chats: dict[str, ServiceChat], directory: MemoryDirectory) -> None:
     """One agent with one person on each service, who has two chats there."""
     directory.admit("alpha", "t1")
+    # As after an earlier hello: before the first one, keys are those of other gateways.
+    directory.rules["alpha"] = SessionRules("scoped")
     facts = Facts()
     routes, bindings, views = {}, {}, {}
     for name, (user, letter) in PEOPLE.items():

@@ -14,6 +14,7 @@ from typing import Any
 
 import orjson
 import pytest
+from pydantic import SecretStr
 from tests.fakes.directory import MemoryDirectory
 from tests.fakes.gateway_disk import GatewayDisk, GatewayDiskStore, disk_inbox
 from tests.fakes.sockets import MemorySocket
@@ -27,7 +28,7 @@ from tests.simulation.reply_ground import (
     furnish,
 )
 
-from accord.relay.connector import Delivery, DeliveryLimits
+from accord.relay.connector import Delivery, DeliveryLimits, FoundCapability
 from accord.relay.gateway import GatewayLimits, GatewaySettings, RelayGateway, Turn
 from accord.relay.rules import Outcome, Result
 from accord.testing import VirtualClock, run_virtual
@@ -151,10 +152,14 @@ class ReplySimulation:
         self.start_gateway()
 
     async def answer(self, turn: Turn) -> str | None:
-        """Say two things, of which the latter is returned or said."""
+        """Say two things, of which one may be said by the capability that came with the event."""
+        event = int(turn.event.text)
         for number in (0, 1):
-            text = f"{turn.event.text}.{number}"
-            result = await turn.send(text)
+            text = f"{event}.{number}"
+            if event % 4 in (number, number + 2) and event % 3:
+                result = await turn.follow_up(f"{turn.source.platform}.token", text)
+            else:
+                result = await turn.send(text)
             self.told.setdefault(text, []).append(result)
         return None
 
@@ -169,7 +174,9 @@ class ReplySimulation:
             name = self.chance.choice(list(PEOPLE))
             user, letter = PEOPLE[name]
             chat = f"{letter}{self.chance.choice([1, 2])}"
-            self.chats[name].write(user, chat, f"{number}", event_id=f"e{number}")
+            expiry = int(self.clock.now() * 1000) + 86_400_000
+            token = FoundCapability(f"{name}.token", SecretStr(chat), expiry)
+            self.chats[name].write(user, chat, f"{number}", event_id=f"e{number}", found=[token])
             self.expected.append((name, chat, f"{number}"))
 
     async def trouble(self) -> None:

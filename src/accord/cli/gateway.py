@@ -1,4 +1,4 @@
-"""`accord relay gateway enroll | run | rotate`: agents that dial a connector.
+"""`accord relay gateway enroll | run | rotate | outbox | retention`: agents that dial a connector.
 
 A gateway dials a connector that may be anywhere; it needs no home and no station, unless it is let
 in at the one of this machine (`--here`).
@@ -21,7 +21,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from accord.cli import output
+from accord.cli import gateway_outbox, output
 from accord.cli.arguments import STDIN, printable, read_json
 from accord.cli.output import App, Cli, Output
 
@@ -365,7 +365,7 @@ def run(
                 trace_export.export_traces(_telemetry_settings(cli, here), service="accord-gateway")
             )
             if here is None:
-                place, known = _find_credentials(gateway_id, file)
+                place, known = find_credentials(gateway_id, file)
                 return await dial(url or known.url, known, place, inbox)
             guest = await opened.enter_async_context(_open_agent(cli, here))
             if guest.invite:
@@ -430,7 +430,7 @@ def rotate(
     from accord.relay.errors import Code, RelayError
     from accord.relay.gateway import rotate, store_secret
 
-    place, known = _find_credentials(gateway_id, file)
+    place, known = find_credentials(gateway_id, file)
     if place is None:
         raise RelayError(
             Code.BAD_REQUEST,
@@ -495,7 +495,7 @@ def _load_agent(agent: str | None, command: str | None, limits: "GatewayLimits")
     return load_agent(agent)
 
 
-def _find_credentials(
+def find_credentials(
     gateway_id: str | None, file: Path | None
 ) -> tuple[Path | None, "GatewayCredentials"]:
     """Those that are named, else those of the environment, else the only ones on this machine.
@@ -537,3 +537,11 @@ def identities(front: list[str] | None) -> tuple[tuple[str, str], ...]:
         return read_identities(os.environ)
     pairs = (each.partition(":") for each in front)
     return tuple((platform, bot_id) for platform, _, bot_id in pairs)
+
+
+app.add_typer(
+    gateway_outbox.outbox, name="outbox", help="List, retry and drop what a gateway keeps."
+)
+app.add_typer(
+    gateway_outbox.retention, name="retention", help="Show and confirm a gateway's clock."
+)

@@ -258,6 +258,9 @@ app.add_typer(
     relay_deliveries.outbox, name="outbox", help="List, retry and drop actions of agents."
 )
 app.add_typer(
+    relay_deliveries.retention, name="retention", help="Show and confirm the clock of retention."
+)
+app.add_typer(
     relay_deliveries.deadletters,
     name="deadletters",
     help="List, replay and delete undelivered messages.",

@@ -1,4 +1,4 @@
-"""`accord relay why | deadletters | outbox`: what became of a message, and what waits or failed."""
+"""`accord relay why | deadletters | outbox | retention`: what became of messages."""
 
 from collections.abc import Iterator, Sequence
 from typing import Annotated, Any
@@ -6,6 +6,7 @@ from typing import Annotated, Any
 import typer
 
 from accord.cli.arguments import printable
+from accord.cli.gateway_outbox import clock_lines
 from accord.cli.output import App, Cli
 from accord.cli.planes import Instance, ask_relay, format_millis
 
@@ -15,6 +16,7 @@ deadletters = App(
 )
 
 outbox = App(no_args_is_help=True, epilog="Example: accord relay outbox list --dead")
+retention = App(no_args_is_help=True, epilog="Example: accord relay retention show")
 
 
 @app.command(epilog="Example: accord relay why 01JQ8Z6S3N4TP7XGW5KE2RHV9B")
@@ -140,6 +142,23 @@ def drop_actions(cli: Cli, numbers: Actions) -> None:
     """Delete replies for good; one that is being sent now is left alone."""
     done = ask_relay(cli, "outbox/drop", numbers=numbers)
     cli.emit(done, f"{len(done['dropped'])} dropped.")
+
+
+@retention.command("show", epilog="Example: accord relay retention show")
+def show_retention(cli: Cli) -> None:
+    """Show when old data was last deleted, and whether the clock is trusted to do it again."""
+    told = ask_relay(cli, "retention/show")
+    cli.emit(told, clock_lines(told))
+
+
+@retention.command("confirm", epilog="Example: accord relay retention confirm")
+def confirm_clock(cli: Cli) -> None:
+    """Say that the connector's clock is right, so that old data is deleted by it again.
+
+    What is old by this clock goes within a minute; look at the time that `show` prints first.
+    """
+    told = ask_relay(cli, "retention/confirm")
+    cli.emit(told, clock_lines(told))
 
 
 def _latest_line(explained: dict[str, Any]) -> tuple[str, ...]:

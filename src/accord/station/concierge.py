@@ -5,11 +5,12 @@ Its gateway dials the station's own address.
 
 import asyncio
 import contextlib
-from collections.abc import AsyncIterator, Sequence
+from collections.abc import AsyncIterator, Iterable, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Final
 
+from prometheus_client.metrics_core import Metric
 from starlette.routing import BaseRoute
 
 from accord.community.client import Client
@@ -45,6 +46,7 @@ from accord.station.plane import PartReport, PlaneContext
 from accord.station.relay import RelayPlane, operate_relay, webchat_settings
 from accord.station.settings import Settings
 from accord.station.store import store_location
+from accord.telemetry.metrics import family
 
 # A model may read a long prompt before its first word.
 _ANSWER_SECONDS: Final = 150.0
@@ -89,6 +91,13 @@ class ConciergePlane:
         health = self._gateway.health
         state = "ready" if health.state is GatewayState.RUNNING else health.state.value
         return (PartReport("gateway", state, health.reason, health.state.is_healthy),)
+
+    def collect(self) -> Iterable[Metric]:
+        """The outbox of its gateway."""
+        if self._gateway is not None:
+            oldest = self._gateway.outbox_oldest_seconds
+            yield family("accord_gateway_outbox_waiting", self._gateway.outbox_waiting)
+            yield family("accord_gateway_outbox_oldest_seconds", oldest)
 
     async def run(self, context: PlaneContext) -> None:
         """Enrol the concierge and have it answer until the station drains."""

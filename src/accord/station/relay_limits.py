@@ -441,6 +441,15 @@ class ConnectorSettings(RelaySettings):
     retention_seconds: Annotated[
         float, Field(gt=0, le=86_400, description="how often what is too old is removed")
     ] = 30.0
+    downtime_seconds: Annotated[
+        float,
+        Field(
+            gt=0,
+            le=_YEAR,
+            description="how long the connector may have been down before its clock is suspected: "
+            "then nothing is deleted until `accord relay retention confirm`",
+        ),
+    ] = 604_800.0
     lease_seconds: Annotated[
         float,
         Field(

@@ -6,6 +6,7 @@ import pytest
 from pydantic import SecretStr
 
 from accord.relay.connector import Capability, Housekeeping, Principal, tables, vault
+from accord.relay.connector.retention import store_pass
 from accord.relay.errors import RelayError
 from accord.relay.rules import SessionRules
 
@@ -75,6 +76,26 @@ async def test_the_newest_is_taken_unless_a_message_selects(half: Any) -> None:
     assert await find(half, message_id="m1") == "one"
 
 
+async def test_the_chat_of_a_capability_is_known_as_long_as_it_is_stored(half: Any) -> None:
+    vault, principal = half.directory.vault, await half.principal()
+    told = {"principal": principal, "kind": "chat.token"}
+    soon = int(half.clock.now() * 1000) + 10_000
+    await keep(half, capability(half, chat_id="c1", message_id="m1", expires_at=soon))
+    half.clock.advance(1)
+    await keep(half, capability(half, chat_id="c2", message_id="m2", expires_at=soon))
+    kind = (await half.rows(tables.vault))[0]["kind"]
+    told["kind"] = kind
+    assert await vault.find_chat(session_key="k1", **told) == "c2"
+    assert await vault.find_chat(session_key="k1-alias", message_id="m1", **told) == "c1"
+    half.clock.advance(3600)
+    assert await vault.find_chat(session_key="k1", **told) == "c2"
+    for other in ({"session_key": "k2"}, {"session_key": "k1", "message_id": "m9"}):
+        assert await vault.find_chat(**other, **told) is None
+    assert await vault.find_chat(session_key="k\x00", **told) is None
+    other = await half.principal("b1", "t2")
+    assert await vault.find_chat(other, session_key="k1", kind=kind) is None
+
+
 async def test_it_ends_when_its_provider_says_so(half: Any) -> None:
     await keep(half, capability(half))
     soon = int(half.clock.now() * 1000) + 10_000
@@ -85,6 +106,20 @@ async def test_it_ends_when_its_provider_says_so(half: Any) -> None:
     assert await half.directory.vault.purge() == 1
     half.clock.advance(900)
     await Housekeeping(half.directory).tidy()
+    assert await half.rows(tables.vault) == []
+
+
+async def test_what_expired_stays_while_the_clock_is_not_trusted(half: Any) -> None:
+    await keep(half, capability(half))
+    half.clock.advance(100 * 86_400)
+    past = half.clock.now() - 50 * 86_400
+    await half.store.write(lambda c: store_pass(c, past))
+    keeping = Housekeeping(half.directory)
+    await keeping.tidy()
+    assert len(await half.rows(tables.vault)) == 1
+    assert await find(half) is None, "it is not valid all the same"
+    await half.store.write(lambda c: store_pass(c, half.clock.now()))
+    await keeping.tidy()
     assert await half.rows(tables.vault) == []
 
 

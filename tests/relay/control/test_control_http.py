@@ -138,7 +138,12 @@ async def test_a_gateway_enrols_declares_its_policy_rotates_and_leaves(site: Sit
     assert (await site.post("/manage/principal", principal)).json() == principal
     await site.half.control.route("t1", "chat", "g1")
     scope = {"platform": "chat", "scope_id": "g1", "channel_id": "c1"}
-    assert (await site.post("/manage/scope", scope)).status_code == 403
+    unknown = await site.post("/manage/scope", scope)
+    assert (unknown.status_code, unknown.json()["error"]) == (503, "unavailable")
+    assert "ask again" in unknown.text
+    site.half.chat.manages["u1", "c1"] = False
+    refused = await site.post("/manage/scope", scope)
+    assert (refused.status_code, refused.json()["error"]) == (403, "forbidden")
     site.half.chat.manages["u1", "c1"] = True
     assert (await site.post("/manage/scope", scope)).json() == scope
     headers = {"authorization": f"Bearer {site.bearer}"}

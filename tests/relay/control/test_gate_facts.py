@@ -376,7 +376,8 @@ def test_a_platform_that_hangs_is_unknown_and_asked_once_for_all_who_wait() -> N
         assert {sight for sight, _ in answers} == {Visibility.UNKNOWN}
         assert platform.asked == 1
         assert clock.monotonic() == pytest.approx(3)
-        assert not await visibility.can_manage("u", "chat", "g", "c")
+        assert await visibility.can_manage("u", "chat", "g", "c") is None
+        assert await visibility.can_manage("u", "elsewhere", "g", "c") is False
 
     run_virtual(main(), clock=clock)
 

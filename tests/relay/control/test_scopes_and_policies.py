@@ -36,12 +36,13 @@ async def test_a_channel_is_claimed_by_a_bound_owner_who_may_manage_it(half: Any
     mine = await owned(half)
     await half.control.route("t1", "chat", "g1")
     claim = ("chat", "g1", "c1")
-    for answer in (None, False):
+    # Unknown is not no.
+    for answer, code in ((None, Code.UNAVAILABLE), (False, Code.FORBIDDEN)):
         half.chat.manages["u1", "c1"] = answer
-        assert await refusal(half.control.claim_scope(mine, *claim)) is Code.FORBIDDEN
+        assert await refusal(half.control.claim_scope(mine, *claim)) is code
     half.chat.manages["u1", "c1"] = True
     half.chat.failure = RuntimeError("the platform is down")
-    assert await refusal(half.control.claim_scope(mine, *claim)) is Code.FORBIDDEN
+    assert await refusal(half.control.claim_scope(mine, *claim)) is Code.UNAVAILABLE
     half.chat.failure = None
     assert await refusal(half.control.claim_scope(mine, "else", "g1", "c1")) is Code.FORBIDDEN
     await half.control.claim_scope(mine, *claim)
@@ -49,6 +50,33 @@ async def test_a_channel_is_claimed_by_a_bound_owner_who_may_manage_it(half: Any
     [held] = await half.rows(tables.grants)
     assert (held["instance"], held["owner"]) == ("a1", "u1")
     assert await half.directory.held_scopes("a1", "chat", "c1") == ("g1",)
+
+
+@pytest.mark.parametrize(
+    ("first", "second", "code"),
+    [
+        (False, False, Code.FORBIDDEN),
+        (False, None, Code.UNAVAILABLE),
+        (None, False, Code.UNAVAILABLE),
+        (None, True, None),
+        (True, None, None),
+    ],
+)
+async def test_of_several_owners_one_who_manages_is_enough_and_one_unknown_is_not_no(
+    half: Any, first: bool | None, second: bool | None, code: Code | None
+) -> None:
+    mine = await owned(half)
+    await half.control.bind("a1", "chat", "u2")
+    await half.control.route("t1", "chat", "g1")
+    half.chat.manages.update({("u1", "c1"): first, ("u2", "c1"): second})
+    claim = half.control.claim_scope(mine, "chat", "g1", "c1")
+    if code is not None:
+        assert await refusal(claim) is code
+        assert await half.rows(tables.grants) == []
+        return
+    await claim
+    [held] = await half.rows(tables.grants)
+    assert held["owner"] == ("u1" if first else "u2")
 
 
 async def test_nobody_who_is_not_bound_opens_a_channel(half: Any) -> None:

@@ -1,18 +1,20 @@
 """The connector's outbox: a reply outlives errors of its platform and the end of the process."""
 
 import asyncio
+import random
 from dataclasses import dataclass, field, replace
 from typing import Any
 
 import pytest
+from pydantic import SecretStr
 from sqlalchemy import insert, select, update
 from tests.fakes.directory import MemoryDirectory
 from tests.fakes.platform import MemoryChat, MemoryPlatform
 
 from accord.kernel.clock import SystemClock
-from accord.relay.connector import DeliveryLimits
+from accord.relay.connector import DeliveryLimits, FoundCapability
 from accord.relay.connector.tables import outbox
-from accord.relay.rules import Action, Outcome, Result
+from accord.relay.rules import Action, FollowUp, Outcome, Result, Send
 
 LIMITS = DeliveryLimits(
     renew_seconds=0.2,
@@ -503,3 +505,52 @@ async def test_what_still_waits_is_known_when_its_request_is_forgotten(
         assert await gateway.ask(send("hi")) == {"success": True, "queued": True}
         assert (await gateway.ask(send("ho")))["outcome"] == "permanent"
         assert len(await world.delivery.outbox()) == 1
+
+
+@pytest.mark.parametrize("seed", range(6))
+async def test_follow_ups_and_messages_of_a_chat_are_done_in_the_order_of_their_requests(
+    open_world: Any, monkeypatch: pytest.MonkeyPatch, seed: int
+) -> None:
+    """Also by several requests at once, by two people's sessions, and where some fail at first."""
+    chance = random.Random(seed)
+    done: list[tuple[str, str]] = []
+
+    async def perform(
+        self: MemoryPlatform, action: Action, idempotency_key: str, capability: Any = None
+    ) -> Result:
+        await asyncio.sleep(chance.uniform(0, 0.003))
+        if chance.random() < 0.3:
+            return BAD_GATEWAY
+        assert isinstance(action, Send | FollowUp)
+        place = capability.get_secret_value() if isinstance(action, FollowUp) else action.chat_id
+        done.append((place, action.content))
+        return Result(True, f"b{len(done)}")
+
+    monkeypatch.setattr(MemoryPlatform, "perform", perform)
+    async with open_world(limits=replace(LIMITS, outbox_rows=100)) as world:
+        for person in ("ann", "bob"):
+            world.link(person, "alpha")
+        gateway = await world.connect("alpha")
+        world.chat.channel("c2", scope_id="g1")
+        sessions: dict[str, list[str]] = {"c1": [], "c2": []}
+        expiry = world.delivery.context.now() + 600_000
+        for chat_id, keys in sessions.items():
+            for person in ("ann", "bob"):
+                found = [FoundCapability("memory.token", SecretStr(chat_id), expiry)]
+                world.chat.write(person, chat_id, "hello", found=found)
+                await gateway.events(1)
+                keys.append(world.directory.kept[-1].session_key)
+        wanted: dict[str, list[str]] = {"c1": [], "c2": []}
+        for number in range(30):
+            chat_id = chance.choice(["c1", "c2"])
+            action = {**send(str(number)), "chat_id": chat_id}
+            if chance.random() < 0.5:
+                key = chance.choice(sessions[chat_id])
+                action = {"op": "follow_up", "session_key": key, "kind": "memory.token"}
+                action["content"] = str(number)
+            wanted[chat_id].append(str(number))
+            gateway.say({"type": "outbound", "requestId": f"n{number}", "action": action})
+        results = [(await gateway.hear("outbound_result"))["result"] for _ in range(30)]
+        assert all(each["success"] for each in results)
+        for chat_id, texts in wanted.items():
+            assert [text for place, text in done if place == chat_id] == texts

@@ -9,10 +9,13 @@ from pathlib import Path
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from sqlalchemy import func, insert, select
+from structlog.testing import capture_logs
 from tests.relay.gateway.conftest import Running, message
 
 from accord.relay.errors import RelayError
 from accord.relay.gateway import (
+    INBOX_SCHEMA,
     GatewaySettings,
     GatewayState,
     MemoryInbox,
@@ -234,3 +237,96 @@ async def test_nothing_is_acknowledged_while_the_store_fails(
         await connector.deliver(message("hello"), "b-1")
         await connector.until(lambda: bool(connector.texts) and connector.acks == ["b-1"])
     assert acked == [0, 0, 0, 0]
+
+
+class JumpingClock(VirtualClock):
+    """A clock whose wall time can be set."""
+
+    ahead = 0.0
+
+    def now(self) -> float:
+        return super().now() + self.ahead
+
+
+async def rows(inbox: OpenInbox) -> int:
+    assert isinstance(inbox, StoredInbox)
+    count = select(func.count())
+    return await inbox.store.read(
+        lambda c: sum(
+            c.execute(count.select_from(INBOX_SCHEMA.metadata.tables[name])).scalar_one()
+            for name in ("events", "actions")
+        )
+    )
+
+
+async def finished(inbox: OpenInbox) -> None:
+    """An event that is finished, and an action that has ended."""
+    assert isinstance(inbox, StoredInbox)
+    (number,) = await inbox.take([delivery("a", "b-1")])
+    assert number is not None
+    await inbox.finish(number)
+    ended = {
+        "request_id": "r1",
+        "lane": "c1",
+        "created_at": 1,
+        "ended_at": int(inbox.retention.clock.now() * 1000),
+    }
+    table = INBOX_SCHEMA.metadata.tables["actions"]
+    await inbox.store.write(lambda c: c.execute(insert(table).values(ended)).rowcount)
+
+
+@pytest.mark.parametrize("is_restarted", [False, True])
+async def test_a_clock_that_jumps_ahead_forgets_nothing(tmp_path: Path, is_restarted: bool) -> None:
+    clock = JumpingClock()
+    async with open_stored_inbox(tmp_path, clock) as inbox:
+        await finished(inbox)
+        if not is_restarted:
+            clock.ahead = 400 * 86_400.0
+            with capture_logs() as logs:
+                await inbox.prune()  # type: ignore[attr-defined]
+                await inbox.prune()  # type: ignore[attr-defined]
+            assert [each["event"] for each in logs] == ["retention waits"]
+            assert "accord relay gateway retention confirm" in logs[0]["mend"]
+            assert await rows(inbox) == 2
+            clock.ahead = 0.0
+            await inbox.prune()  # type: ignore[attr-defined]
+            clock.advance(9 * 86_400.0)  # time that has really passed
+            await inbox.prune()  # type: ignore[attr-defined]
+            assert await rows(inbox) == 0
+            return
+    clock.ahead = 400 * 86_400.0
+    async with open_stored_inbox(tmp_path, clock) as inbox:
+        assert await rows(inbox) == 2
+        # A repetition is still known, and somebody confirms the clock.
+        assert await inbox.take([delivery("a", "b-1")]) == [None]
+        assert isinstance(inbox, StoredInbox)
+        passed_at, verdict = await inbox.retention.status()
+        assert passed_at is not None
+        assert not verdict.trusted
+        await inbox.retention.confirm()
+        await inbox.prune()
+        assert await rows(inbox) == 0
+
+
+async def test_a_gateway_that_slept_for_some_days_needs_nobody(tmp_path: Path) -> None:
+    clock = JumpingClock()
+    async with open_stored_inbox(tmp_path, clock, keep=3 * 86_400.0) as inbox:
+        await finished(inbox)
+        clock.ahead = 5 * 86_400.0
+        await inbox.prune()  # type: ignore[attr-defined]
+        assert await rows(inbox) == 0
+
+
+async def test_a_clock_that_goes_back_forgets_nothing_and_is_not_waited_for(
+    tmp_path: Path,
+) -> None:
+    clock = JumpingClock()
+    async with open_stored_inbox(tmp_path, clock) as inbox:
+        await finished(inbox)
+        clock.ahead = -4000 * 86_400.0
+        await inbox.prune()  # type: ignore[attr-defined]
+        assert await rows(inbox) == 2
+        clock.ahead = 0.0
+        clock.advance(9 * 86_400.0)
+        await inbox.prune()  # type: ignore[attr-defined]
+        assert await rows(inbox) == 0

@@ -38,7 +38,11 @@ async def test_events_survive_the_way_back_to_a_version_without_an_outbox(where:
     async with open_stored_inbox(where, VirtualClock()) as inbox:
         (number,) = await inbox.take([event])
         assert number is not None
-    assert [each.revision for each in roll_back(where, INBOX_SCHEMA, "0.2.0")] == ["gateway_0002"]
+    assert [each.revision for each in roll_back(where, INBOX_SCHEMA, "0.2.0")] == [
+        "gateway_0004",
+        "gateway_0003",
+        "gateway_0002",
+    ]
     async with open_stored_inbox(where, VirtualClock()) as inbox:
         found = await inbox.begin(number)
         assert found == event

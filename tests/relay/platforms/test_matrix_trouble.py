@@ -91,7 +91,7 @@ def play(
             )
             shared = PlatformLimits(answer_bytes=answer_bytes) if answer_bytes else DEFAULT_LIMITS
             homeserver = matrix.Homeserver(
-                client, settings, settings.access_token, shared.of(settings)
+                client, settings, settings.access_token, shared.of(settings), clock
             )
             platform = matrix.MatrixPlatform(settings, homeserver, clock)
             world = World(clock, script, KeptContext(), platform, homeserver)

@@ -4,6 +4,7 @@ An answer that may hide a sent message must never be taken for a definite failur
 would be sent twice.
 """
 
+import asyncio
 from collections.abc import AsyncIterator, Callable
 from contextlib import AbstractAsyncContextManager, asynccontextmanager
 from dataclasses import dataclass, field
@@ -13,6 +14,7 @@ import httpx
 import orjson
 import pytest
 from pydantic import SecretStr
+from tests.fakes.platform import KeptContext
 
 from accord.relay.platforms.base import HttpService
 from accord.relay.platforms.discord.api import open_api
@@ -41,46 +43,70 @@ from accord.relay.rules import Outcome, Result, Send
 from accord.testing import VirtualClock, run_virtual
 
 KEY = "whsec_" + "A" * 43 + "="
-Perform = Callable[[], Any]
+
+
+@dataclass(frozen=True)
+class Speaker:
+    """Sends one message, and is told of rate limits as a platform is."""
+
+    perform: Callable[[], Any]
+    bind: Callable[[Any], None]
+    pause: Callable[[str, float], None]
+
+    def __call__(self) -> Any:
+        return self.perform()
+
+
+def speaker(platform: Any, *action: Any) -> Speaker:
+    return Speaker(lambda: platform.perform(*action), platform.bind, platform.pause)
 
 
 @asynccontextmanager
-async def telegram(clock: VirtualClock) -> AsyncIterator[Perform]:
+async def telegram(clock: VirtualClock) -> AsyncIterator[Speaker]:
     settings = TelegramSettings(api_url="https://telegram.example")
     api = BotApi(settings, SecretStr("1:t"), DEFAULT_LIMITS.of(settings))
     sender = TelegramSender(api, RecentTopics(), clock)
-    yield lambda: sender.perform(Send("42", "hi"))
+
+    def bind(context: Any) -> None:
+        sender.pauses.context = context
+
+    yield Speaker(lambda: sender.perform(Send("42", "hi")), bind, sender.pauses.hold)
 
 
 @asynccontextmanager
-async def discord(clock: VirtualClock) -> AsyncIterator[Perform]:
+async def discord(clock: VirtualClock) -> AsyncIterator[Speaker]:
     settings = DiscordSettings(application_id="1", api_url="https://discord.example")
     limits = DEFAULT_LIMITS.of(settings)
     async with open_api(settings, SecretStr("t"), clock, limits) as api:
         sender = DiscordSender("1", api, ())
-        yield lambda: sender.perform(Send("42", "hi"), "alpha/r1", None)
+
+        def bind(context: Any) -> None:
+            api.context = context
+
+        send = Send("42", "hi")
+        yield Speaker(lambda: sender.perform(send, "alpha/r1", None), bind, api.pause)
 
 
 @asynccontextmanager
-async def matrix(clock: VirtualClock) -> AsyncIterator[Perform]:
+async def matrix(clock: VirtualClock) -> AsyncIterator[Speaker]:
     settings = MatrixSettings(
         homeserver="https://matrix.example", user_id="@bot:x", access_token=SecretStr("t")
     )
     async with open_matrix(settings, clock) as platform:
-        yield lambda: platform.perform(Send("!room:x", "hi"), "alpha/r1")
+        yield speaker(platform, Send("!room:x", "hi"), "alpha/r1")
 
 
 @asynccontextmanager
-async def sms(clock: VirtualClock) -> AsyncIterator[Perform]:
+async def sms(clock: VirtualClock) -> AsyncIterator[Speaker]:
     settings = SmsSettings(
         account_sid="AC" + "0" * 32, phone_number="+15005550006", auth_token=SecretStr("t")
     )
     async with open_sms(settings, clock, "https://connector.example") as platform:
-        yield lambda: platform.perform(Send("+15005550009", "hi"), "alpha/r1")
+        yield speaker(platform, Send("+15005550009", "hi"), "alpha/r1")
 
 
 @asynccontextmanager
-async def wecom(clock: VirtualClock) -> AsyncIterator[Perform]:
+async def wecom(clock: VirtualClock) -> AsyncIterator[Speaker]:
     settings = WecomSettings(
         corp_id="ww1",
         agent_id=7,
@@ -89,26 +115,25 @@ async def wecom(clock: VirtualClock) -> AsyncIterator[Perform]:
         encoding_aes_key=SecretStr("A" * 43),
     )
     async with open_wecom(settings, clock) as platform:
-        yield lambda: platform.perform(Send("ww1/zhang", "hi"), "alpha/r1")
+        yield speaker(platform, Send("ww1/zhang", "hi"), "alpha/r1")
 
 
 @asynccontextmanager
-async def webhook(clock: VirtualClock) -> AsyncIterator[Perform]:
+async def webhook(clock: VirtualClock) -> AsyncIterator[Speaker]:
     keys = read_keys(KEY, "secret")
     settings = WebhookSettings(name="desk", url="https://program.example", deduplicates=True)
     async with httpx.AsyncClient() as client:
         sender = WebhookSender(HttpService("the receiver", client), settings.url, keys, clock)
         platform = WebhookPlatform(settings, keys, sender, clock)
-        yield lambda: platform.perform(
-            Send(chat_id_of("desk", WebhookChat("c1")), "hi"), "alpha/r1"
-        )
+        chat_id = chat_id_of("desk", WebhookChat("c1"))
+        yield speaker(platform, Send(chat_id, "hi"), "alpha/r1")
 
 
 @dataclass(frozen=True)
 class Service:
     """A platform, a good answer of its service, and an error of it by its status."""
 
-    opened: Callable[[VirtualClock], AbstractAsyncContextManager[Perform]]
+    opened: Callable[[VirtualClock], AbstractAsyncContextManager[Speaker]]
     good: Any
     error: Callable[[int], Any]
     # Calls that are answered before the message is sent.
@@ -192,6 +217,14 @@ def perform(
     return run_virtual(run(), clock=clock, max_seconds=1000), script.calls
 
 
+def limited(service: Service, name: str) -> Answer:
+    """A rate limit of 40 seconds, as the service says it."""
+    told = service.error(429)
+    if name == "telegram":  # it says so in the body alone
+        told |= {"parameters": {"retry_after": 40}}
+    return 429, orjson.dumps(told), {"retry-after": "40"}
+
+
 def refusal(service: Service, status: int, **headers: str) -> Answer:
     given = {name.replace("_", "-"): value for name, value in headers.items()}
     return status, orjson.dumps(service.error(status)), given
@@ -243,13 +276,73 @@ def test_a_message_that_was_not_confirmed_has_the_right_outcome(
 @pytest.mark.parametrize("name", SERVICES)
 def test_a_rate_limit_says_how_long(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
     service = SERVICES[name]
-    told = service.error(429)
-    if name == "telegram":  # it says so in the body alone
-        told |= {"parameters": {"retry_after": 40}}
-    answer: Answer = (429, orjson.dumps(told), {"retry-after": "40"})
-    result, calls = perform(service, monkeypatch, answer)
+    result, calls = perform(service, monkeypatch, limited(service, name))
     assert (result.outcome, calls) == (RETRYABLE, 1)
     assert result.retry_after == pytest.approx(40, abs=1)
+
+
+@pytest.mark.parametrize("name", SERVICES)
+def test_all_connectors_of_a_bot_keep_to_a_rate_limit(
+    name: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The one that was told says it to the others, and neither sends anything until it is over."""
+    service = SERVICES[name]
+    good: Answer = (200, orjson.dumps(service.good))
+    script = Script(service, [limited(service, name), good])
+
+    async def handle(_: Any, request: httpx.Request) -> httpx.Response:
+        return await script.handle(request)
+
+    monkeypatch.setattr(httpx.AsyncHTTPTransport, "handle_async_request", handle)
+    clock = VirtualClock()
+
+    async def run() -> None:
+        context = KeptContext()
+        async with service.opened(clock) as first, service.opened(clock) as second:
+            first.bind(context)
+            assert (await first()).outcome is RETRYABLE
+            [(what, seconds)] = context.pauses
+            assert seconds == pytest.approx(40, abs=1)
+            second.pause(what, seconds)
+            await asyncio.sleep(10)
+            for each in (first, second):
+                waiting = await each()
+                assert (waiting.success, waiting.outcome) == (False, RETRYABLE)
+                assert waiting.retry_after == pytest.approx(30, abs=2)
+            assert script.calls == 1
+            assert len(context.pauses) == 1, "others are told once"
+            await asyncio.sleep(31)
+            for each in (first, second):
+                assert (await each()).success
+            assert script.calls == 3
+
+    run_virtual(run(), clock=clock, max_seconds=1000)
+
+
+@pytest.mark.parametrize("name", SERVICES)
+def test_a_short_pause_does_not_end_a_longer_one(
+    name: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    service = SERVICES[name]
+    script = Script(service, [limited(service, name)])
+
+    async def handle(_: Any, request: httpx.Request) -> httpx.Response:
+        return await script.handle(request)
+
+    monkeypatch.setattr(httpx.AsyncHTTPTransport, "handle_async_request", handle)
+    clock = VirtualClock()
+
+    async def run() -> None:
+        context = KeptContext()
+        async with service.opened(clock) as sender:
+            sender.bind(context)
+            await sender()
+            sender.pause(context.pauses[0][0], 1.0)
+            await asyncio.sleep(5)
+            assert (await sender()).outcome is RETRYABLE
+            assert script.calls == 1
+
+    run_virtual(run(), clock=clock, max_seconds=1000)
 
 
 @pytest.mark.parametrize("name", SERVICES)

@@ -83,7 +83,8 @@ async def test_a_refused_secret_is_told_and_so_is_its_mending() -> None:
 
 
 async def test_trouble_is_a_sentence() -> None:
-    async with wecom() as world:
+    clock = VirtualClock()
+    async with wecom(clock) as world:
         world.service.users.add("li")
         assert (await world.platform.perform(Send(LI, "hi"), "k")).success
         for trouble, sentence in (
@@ -99,6 +100,7 @@ async def test_trouble_is_a_sentence() -> None:
             assert sentence in str(result.error)
             assert is_rate_limited(result) is ("too many" in sentence)
             assert (result.retry_after is not None) is ("too many" in sentence)
+            clock.advance(2)
 
 
 async def test_an_answer_that_cannot_be_read_leaves_the_outcome_unknown() -> None:

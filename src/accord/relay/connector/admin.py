@@ -622,6 +622,17 @@ async def _drop_actions(on: Operation, asked: Actions) -> JsonObject:
     return {"dropped": await on.delivery.drop_actions(asked.numbers, on.by)}
 
 
+@_verb("retention/show", Nothing)
+async def _show_retention(on: Operation, _asked: Nothing) -> JsonObject:
+    return asdict(await on.delivery.clock_status())
+
+
+@_verb("retention/confirm", Nothing, writes=True)
+async def _confirm_clock(on: Operation, _asked: Nothing) -> JsonObject:
+    await on.delivery.confirm_clock(on.by)
+    return asdict(await on.delivery.clock_status())
+
+
 @_verb("operators/new", NewOperator, writes=True, is_local=True)
 async def _new_operator(on: Operation, asked: NewOperator) -> JsonObject:
     made = await on.control.add_operator(

@@ -43,7 +43,14 @@ from accord.relay.connector.platform import (
     PlatformWithShards,
 )
 from accord.relay.connector.queue import QueueWriter
-from accord.relay.connector.retention import Housekeeping, QueueBacklog, apply_retention
+from accord.relay.connector.retention import (
+    ClockStatus,
+    Housekeeping,
+    QueueBacklog,
+    apply_retention,
+    clock_status,
+    confirm_clock,
+)
 from accord.relay.connector.settings import ControlSettings, DeliveryLimits
 from accord.relay.connector.socket import SocketState
 from accord.relay.connector.store import (
@@ -239,6 +246,14 @@ class Delivery:
         """Delete actions of the outbox; those that there were and nobody performs."""
         change = OutboxChange.of(self.context, "dropped", by)
         return await self.context.store.write(lambda c: outbox_store.drop(c, numbers, change))
+
+    async def clock_status(self) -> ClockStatus:
+        """When retention was last applied, and whether the clock is trusted for the next pass."""
+        return await clock_status(self.context)
+
+    async def confirm_clock(self, by: str | None = None) -> None:
+        """Let retention go on by the time that the clock has now."""
+        await confirm_clock(self.context, by)
 
     @property
     def outbox_backlog(self) -> OutboxBacklog:

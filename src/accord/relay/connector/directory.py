@@ -58,6 +58,7 @@ from accord.relay.rules.messages import (
     find_link_codes,
     read_link_request,
 )
+from accord.relay.rules.retention import ClockWatch
 from accord.storage import JournalRecord, StoreError
 from accord.web.incoming import RateLimiter
 from accord.web.outgoing import Resolver, resolve
@@ -172,7 +173,7 @@ class Directory:
             unknown_seconds=settings.unknown_seconds,
             timeout=settings.platform_seconds,
         )
-        self._clock = clock
+        self.clock = clock
         self._store = store
         # More than anybody types; messages beyond it are consumed without an answer.
         talks = settings.link_messages_per_minute
@@ -392,7 +393,7 @@ class Directory:
         request = read_link_request(
             inbound.event.text,
             is_dm=True,
-            awaiting=awaiting is not None and self._clock.now() * 1000 < awaiting.expires_at,
+            awaiting=awaiting is not None and self.clock.now() * 1000 < awaiting.expires_at,
         )
         if request is None:
             return None
@@ -471,6 +472,8 @@ class DeliveryContext:
     ingest_seconds: Durations = field(default_factory=Durations)
     # From the commit of a row to its acknowledgement.
     delivery_seconds: Durations = field(default_factory=Durations)
+    # What this process has seen of its clock, by which retention deletes.
+    clock_watch: ClockWatch = field(default_factory=ClockWatch)
 
     def now(self) -> int:
         """Milliseconds since the epoch."""

@@ -597,16 +597,21 @@ class VisibilityCache:
         answer = await asyncio.shield(asking)
         return self._known.get(view, (answer, self.clock.monotonic()))
 
-    async def can_manage(self, user_id: str, platform: str, scope_id: str, channel: str) -> bool:
-        """Whether somebody is known to manage a channel; not cached."""
+    async def can_manage(
+        self, user_id: str, platform: str, scope_id: str, channel: str
+    ) -> bool | None:
+        """Whether somebody manages a channel, None if the platform cannot tell now; not cached.
+
+        A platform that is not here has no channels.
+        """
         known = self.platforms.get(platform)
         if known is None:
             return False
         try:
             async with asyncio.timeout(self.timeout):
-                return await known.can_manage(user_id, scope_id or None, channel) is True
-        except Exception:  # noqa: BLE001 (whatever goes wrong in a platform, the answer is no)
-            return False
+                return await known.can_manage(user_id, scope_id or None, channel)
+        except Exception:  # noqa: BLE001 (whatever goes wrong in a platform, nothing is known)
+            return None
 
     def flush(self, platform: str, scope_id: str | None = None) -> None:
         """Drop the answers about a platform, or about one scope of it."""

@@ -474,12 +474,23 @@ class Control:
     async def _manager(
         self, caller: Principal, platform: str, scope_id: str, channel_id: str
     ) -> str:
+        is_unknown = False
         for owner in await self._owners(caller, platform):
-            if await self.directory.visibility.can_manage(owner, platform, scope_id, channel_id):
+            visibility = self.directory.visibility
+            manages = await visibility.can_manage(owner, platform, scope_id, channel_id)
+            if manages:
                 return owner
+            is_unknown = is_unknown or manages is None
+        if is_unknown:
+            raise RelayError(
+                Code.UNAVAILABLE,
+                "the platform does not say now who manages this channel",
+                where="channel_id",
+                mend="ask again; if it stays so, see that the bot is in this channel",
+            )
         raise RelayError(
             Code.FORBIDDEN,
-            "no linked owner of the instance is known to manage this channel",
+            "no linked owner of the instance manages this channel",
             where="channel_id",
             mend="link an account that may manage it, then claim it again",
         )

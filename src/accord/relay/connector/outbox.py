@@ -234,13 +234,12 @@ class EgressGate:
         if isinstance(action, FollowUp):
             # A kind begins with the name of its platform: see `FoundCapability`.
             name = named or action.kind.partition(".")[0]
-            selected = action.metadata.get("message_id")
             value = await self.context.directory.vault.resolve(
                 principal,
                 session_key=action.session_key,
                 kind=action.kind,
                 platform=name,
-                message_id=selected if isinstance(selected, str) else None,
+                message_id=_selected_message(action),
             )
             if value is not None:
                 usable = EgressCapability(principal.tenant, principal.instance, float("inf"))
@@ -322,6 +321,7 @@ class ConnectorOutbox:
     _under_way: dict[RequestKey, tuple[Action, asyncio.Task[Result]]] = field(default_factory=dict)
     # Who waits for the end of an action.
     _answers: dict[RequestKey, asyncio.Future[Result]] = field(default_factory=dict)
+    _arrivals: KeyedLock = field(default_factory=KeyedLock)
     _admissions: KeyedLock = field(default_factory=KeyedLock)
     # The lanes in work here, each with actions that were taken and are held already.
     _lanes: dict[Lane, list[OutboxRow]] = field(default_factory=dict)
@@ -461,9 +461,12 @@ class ConnectorOutbox:
         return await self._perform(judged.platform, action, key, None)
 
     async def _take(self, asked: AskedAction, outbound: Outbound) -> Result:
-        lane = outbox_store.lane_of(asked)
         key = (asked.principal.instance, outbound.request_id)
-        async with self._admissions.turn(lane):  # so that actions are stored in their order
+        # Where a follow-up shows has to be looked up, and nothing that came later may overtake it.
+        async with self._arrivals.turn(asked.principal.instance):
+            lane = await self._lane_of(asked)
+            turn = self._admissions.turn(lane)
+        async with turn:  # so that actions are stored in their order
             with tracing.span("relay egress gate"):
                 judged = await self._gate.judge(asked)
                 verdict = judged.verdict
@@ -483,7 +486,7 @@ class ConnectorOutbox:
                 place, profile = _place_of(asked.action), find_profile(asked.action.metadata)
                 instance = asked.principal.instance
                 await self.context.directory.choose_profile(instance, place, profile)
-            admitted = await self._admit(request)
+            admitted = await self._admit(request, lane)
             if admitted.refused is not None:
                 return admitted.refused
             if admitted.same_as is not None:
@@ -506,7 +509,19 @@ class ConnectorOutbox:
             if self._answers.get(key) is answer:
                 del self._answers[key]
 
-    async def _admit(self, request: OutboundRequest) -> Admission:
+    async def _lane_of(self, asked: AskedAction) -> Lane:
+        """The lane of an action: the chat in which it shows, also for a follow-up."""
+        action, chat_id = asked.action, None
+        if isinstance(action, FollowUp):
+            chat_id = await self.context.directory.vault.find_chat(
+                asked.principal,
+                session_key=action.session_key,
+                kind=action.kind,
+                message_id=_selected_message(action),
+            )
+        return outbox_store.lane_of(asked, chat_id)
+
+    async def _admit(self, request: OutboundRequest, lane: Lane) -> Admission:
         context, limits = self.context, self.context.limits
         terms = outbox_store.AdmissionTerms(
             holder=context.name,
@@ -518,7 +533,7 @@ class ConnectorOutbox:
         trace = tracing.current_trace()
         began = context.clock.monotonic()
         text = None if trace is None else str(trace)
-        work = partial(outbox_store.admit, request=request, terms=terms, trace=text)
+        work = partial(outbox_store.admit, request=request, terms=terms, trace=text, lane=lane)
         admitted = await context.store.write(on_outbox(request.asked.principal.instance, work))
         if admitted.is_full:
             context.counts["actions refused"] += 1
@@ -792,6 +807,12 @@ class ConnectorOutbox:
             return result
         is_passing = result.retry_after is not None
         return replace(result, outcome=Outcome.RETRYABLE if is_passing else Outcome.PERMANENT)
+
+
+def _selected_message(action: FollowUp) -> str | None:
+    """The message whose capability a follow-up names, where it names one."""
+    selected = action.metadata.get("message_id")
+    return selected if isinstance(selected, str) else None
 
 
 def _place_of(action: Send | Edit | FollowUp) -> str:

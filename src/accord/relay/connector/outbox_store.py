@@ -313,17 +313,25 @@ def action_bytes(action: Action) -> bytes:
     return orjson.dumps(write_action(action))
 
 
-def lane_of(asked: AskedAction) -> Lane:
-    """The lane of an action."""
+def lane_of(asked: AskedAction, chat_id: str | None = None) -> Lane:
+    """The lane of an action; `chat_id` is where a follow-up shows, if that is known."""
     action = asked.action
-    place = action.session_key if isinstance(action, FollowUp) else action.chat_id
+    place = (chat_id or action.session_key) if isinstance(action, FollowUp) else action.chat_id
     return asked.principal.instance, place
 
 
 def admit(
-    connection: Connection, request: OutboundRequest, terms: AdmissionTerms, trace: str | None
+    connection: Connection,
+    request: OutboundRequest,
+    terms: AdmissionTerms,
+    trace: str | None,
+    *,
+    lane: Lane | None = None,
 ) -> Admission:
-    """Take an action into the outbox, unless it is known or too many wait."""
+    """Take an action into the outbox, unless it is known or too many wait.
+
+    Without `lane` it is the one that the action names.
+    """
     instance, digest = request.asked.principal.instance, request.digest
     this = {"of": instance, "id": request.request_id}
     known = connection.execute(_KNOWN, this).first()
@@ -352,7 +360,7 @@ def admit(
         connection.execute(delete(outbox).where(outbox.c.number == former.number))
     values = {"instance": instance, "request_id": request.request_id, "digest": digest}
     connection.execute(insert(requests), values | {"result": None, "asked_at": request.at})
-    lane = lane_of(request.asked)
+    lane = lane or lane_of(request.asked)
     tail = connection.execute(_TAIL, {"of": lane[0], "lane_of": lane[1]}).first()
     replaced, due_at = _replace_edit(connection, request, tail)
     is_first = tail is None
@@ -514,7 +522,9 @@ def journal_action(
         body["outcome"] = result.outcome.value
     if note.trace_id is not None:
         body["trace_id"] = note.trace_id
-    text, name = orjson.dumps(body).decode(), f"{request.key}/{request.at}"
+    # Gateways may make request ids from what was written.
+    name = names.digest(f"{request.key}/{request.at}".encode("utf-8", "surrogatepass"))
+    text = orjson.dumps(body).decode()
     record = JournalRecord(OUTBOUND_STREAM, name, request.at, note.source, text)
     write_journal(connection, [record])
 

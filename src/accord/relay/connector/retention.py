@@ -1,17 +1,20 @@
 """Retention: removes what has expired.
 
 `Housekeeping` deletes expired codes, tokens and vault entries. `apply_retention`, one process at a
-time, moves old rows to the dead letters and deletes old receipts, chats and requests.
+time, moves old rows to the dead letters and deletes old receipts, chats and requests. Neither does
+while the clock cannot be trusted (`accord.relay.rules.retention`).
 """
 
 import asyncio
+import copy
 import itertools
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import partial
 from typing import Any, Final
 
 import structlog
 from sqlalchemy import Column, Connection, delete, exists, func, or_, select, tuple_
+from sqlalchemy.dialects import postgresql, sqlite
 
 from accord.relay.connector import dead_letters, leases, operators, registry, unlinked
 from accord.relay.connector.dead_letters import DeadLetterCause
@@ -20,7 +23,8 @@ from accord.relay.connector.ingest import INBOUND_STREAM
 from accord.relay.connector.outbox_store import OUTBOUND_STREAM
 from accord.relay.connector.parked import DECISIONS
 from accord.relay.connector.queue import DELIVERIES
-from accord.relay.connector.store import CONTROL_STREAM, ControlChange, SharedWork
+from accord.relay.connector.settings import DeliveryLimits
+from accord.relay.connector.store import CONTROL_STREAM, ControlChange, SharedWork, write_note
 from accord.relay.connector.tables import (
     buffer,
     chat_authors,
@@ -35,8 +39,10 @@ from accord.relay.connector.tables import (
     queues,
     receipts,
     requests,
+    retention_passes,
     stranger_rates,
 )
+from accord.relay.rules.retention import ClockTerms, ClockVerdict, ClockWatch
 from accord.storage import JournalEntry, StoreError, journal
 
 _log: Final = structlog.stdlib.get_logger(__name__)
@@ -49,6 +55,7 @@ class Housekeeping:
     """Retention of the control half."""
 
     directory: Directory
+    _watch: ClockWatch = field(default_factory=ClockWatch)
 
     async def run(self) -> None:
         """Read other processes' changes often, and delete expired entries each minute."""
@@ -64,8 +71,17 @@ class Housekeeping:
                 await self.directory.look()
 
     async def tidy(self) -> None:
-        """Delete expired vault entries, codes, confirmations, talks and enrolment tokens."""
-        await self.directory.vault.purge()
+        """Delete expired vault entries, codes, confirmations, talks and enrolment tokens.
+
+        While the clock is not trusted they stay; what has expired is not valid all the same.
+        """
+        directory = self.directory
+        passed_at = await directory.changes.read(read_pass)
+        terms = ClockTerms(_SECONDS, directory.settings.downtime_seconds)
+        now, monotonic = directory.clock.now(), directory.clock.monotonic()
+        if not self._watch.judge(passed_at, now, monotonic, terms).trusted:
+            return
+        await directory.vault.purge()
         await self.directory.changes.change(_drop_expired)
 
 
@@ -113,6 +129,95 @@ class RetentionResult:
     waiting: QueueBacklog = QueueBacklog()
 
 
+_NAME = "retention"
+_READ_PASS = select(retention_passes.c.passed_at).where(retention_passes.c.name == _NAME)
+
+
+def _put(dialect: Any) -> Any:
+    row = dialect.insert(retention_passes)
+    later = {"passed_at": row.excluded.passed_at}
+    return row.on_conflict_do_update(index_elements=[retention_passes.c.name], set_=later)
+
+
+_PUT_PASS: Final = {"postgresql": _put(postgresql), "sqlite": _put(sqlite)}
+
+
+def read_pass(connection: Connection) -> float | None:
+    """When retention was last applied, in seconds since the epoch."""
+    found = connection.execute(_READ_PASS).scalar()
+    return None if found is None else found / 1000
+
+
+def store_pass(connection: Connection, passed_at: float) -> float:
+    """Store when retention was last applied, or that the clock is right; the time as stored."""
+    millis = int(passed_at * 1000)
+    values = {"name": _NAME, "passed_at": millis}
+    connection.execute(_PUT_PASS[connection.dialect.name], values)
+    return millis / 1000
+
+
+def clock_terms(limits: DeliveryLimits) -> ClockTerms:
+    """What is expected of the clock."""
+    return ClockTerms(limits.retention_seconds, limits.downtime_seconds)
+
+
+async def _trusts_clock(context: DeliveryContext) -> bool:
+    """Whether to delete by the clock; stores the time of the pass, or warns once."""
+    store, watch, clock = context.store, context.clock_watch, context.clock
+    now, monotonic = clock.now(), clock.monotonic()
+    passed_at = await store.read(read_pass)
+    verdict = watch.judge(passed_at, now, monotonic, clock_terms(context.limits))
+    if verdict.passed_at is not None:
+        stored = await store.write(partial(store_pass, passed_at=verdict.passed_at))
+        watch.stored(stored, monotonic)
+    if watch.is_new(verdict):
+        report_clock(verdict, "`accord relay retention confirm` if the clock is right")
+    return verdict.trusted
+
+
+@dataclass(frozen=True, slots=True)
+class ClockStatus:
+    """What retention thinks of the clock; times in milliseconds since the epoch."""
+
+    passed_at: int | None
+    now: int
+    trusted: bool
+    rule: str
+    reason: str
+
+
+async def clock_status(context: DeliveryContext) -> ClockStatus:
+    """When retention was last applied, and whether the next pass would delete anything."""
+    passed_at = await context.store.read(read_pass)
+    now, monotonic = context.clock.now(), context.clock.monotonic()
+    # The passes go on with what they have seen, not with this look.
+    watch = copy.copy(context.clock_watch)
+    verdict = watch.judge(passed_at, now, monotonic, clock_terms(context.limits))
+    millis = None if passed_at is None else int(passed_at * 1000)
+    return ClockStatus(
+        millis, int(now * 1000), verdict.trusted, verdict.rule.value, verdict.sentence
+    )
+
+
+async def confirm_clock(context: DeliveryContext, by: str | None = None) -> None:
+    """Take the clock for right, so that retention goes on; the journal records by whom."""
+
+    def work(connection: Connection) -> None:
+        store_pass(connection, context.clock.now())
+        note, now = context.ids.new(), context.now()
+        write_note(connection, note, now, by or context.name, "retention.confirmed")
+
+    await context.store.write(work)
+
+
+def report_clock(verdict: ClockVerdict, mend: str) -> None:
+    """Log that the clock is not trusted, or is again."""
+    if verdict.trusted:
+        _log.info("retention goes on", rule=verdict.rule.value, reason=verdict.sentence)
+    else:
+        _log.warning("retention waits", rule=verdict.rule.value, reason=verdict.sentence, mend=mend)
+
+
 async def apply_retention(context: DeliveryContext, seconds: float) -> RetentionResult:
     """Remove what is too old or too much, unless another process does.
 
@@ -124,11 +229,22 @@ async def apply_retention(context: DeliveryContext, seconds: float) -> Retention
     if lease is None:
         return RetentionResult()
     now = context.now()
-    old = DeadLetterCause.of(context, "waited too long")
     many = DeadLetterCause.of(context, "too many were waiting")
+    dead = deleted = 0
+    if await _trusts_clock(context):
+        dead, deleted = await _remove_old(context, now)
+    dead += await store.write(lambda c: dead_letters.move_excess(c, limits.buffer_rows, many))
+    asleep = await store.read(lambda c: _asleep(c, now - int(limits.stranded_seconds * 1000)))
+    waiting = await store.read(lambda c: _backlog(c, now))
+    return RetentionResult(dead, deleted, asleep, waiting)
+
+
+async def _remove_old(context: DeliveryContext, now: int) -> tuple[int, int]:
+    """Remove what is too old; how many rows became dead letters and how many were deleted."""
+    store, limits = context.store, context.limits
+    old = DeadLetterCause.of(context, "waited too long")
     before = now - int(limits.buffer_seconds * 1000)
     dead = await store.write(lambda c: dead_letters.move_old(c, before, old))
-    dead += await store.write(lambda c: dead_letters.move_excess(c, limits.buffer_rows, many))
     deleted = 0
     for column, seconds_kept in (
         (receipts.c.received_at, limits.receipt_seconds),
@@ -146,10 +262,7 @@ async def apply_retention(context: DeliveryContext, seconds: float) -> Retention
     # Their buckets are full again, as those of people who never wrote.
     full = stranger_rates.c.full_at
     deleted += await store.write(lambda c: _delete_before(c, full, now * 1000))
-    deleted += await _retain_journal(context, now)
-    asleep = await store.read(lambda c: _asleep(c, now - int(limits.stranded_seconds * 1000)))
-    waiting = await store.read(lambda c: _backlog(c, now))
-    return RetentionResult(dead, deleted, asleep, waiting)
+    return dead, deleted + await _retain_journal(context, now)
 
 
 async def _retain_journal(context: DeliveryContext, now: int) -> int:

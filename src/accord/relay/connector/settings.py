@@ -46,6 +46,8 @@ class ControlSettings:
     platform_seconds: float = 3.0
     # How long an unknown answer is cached: less, as its cause may be over soon.
     unknown_seconds: float = 5.0
+    # How long the connector may have been down before its clock is suspected, and nothing deleted.
+    downtime_seconds: float = 7 * 86400.0
     # How old the knowledge of other processes' changes may be.
     freshness_seconds: float = 1.0
     # The cooldown between two pokes of one instance, and how long one poke may take in all.
@@ -150,6 +152,8 @@ class DeliveryLimits:
     stranded_seconds: float = 60.0
     # How often what is too old is removed, by one process.
     retention_seconds: float = 30.0
+    # How long the connector may have been down before its clock is suspected, and nothing deleted.
+    downtime_seconds: float = 7 * 86400.0
     # How long a platform's lease lasts, by the database's clock, and how often it is renewed.
     lease_seconds: float = 6.0
     renew_seconds: float = 2.0

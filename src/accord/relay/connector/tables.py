@@ -537,6 +537,14 @@ leases = Table(
     Column("expires_at", BigInteger, nullable=False),
 )
 
+# When retention was last applied, in milliseconds by the wall clock of who did it.
+retention_passes = Table(
+    "retention_passes",
+    METADATA,
+    Column("name", Text, primary_key=True),
+    Column("passed_at", BigInteger, nullable=False),
+)
+
 # Where the next owner of a platform's socket resumes.
 resume_state = Table(
     "resume_state",

@@ -476,6 +476,34 @@ class Vault:
         context = ("vault", principal.tenant, principal.instance, kind)
         return SecretStr(self._keyring.open(Box(row.key_id, row.box), *context))
 
+    async def find_chat(
+        self,
+        principal: Principal,
+        *,
+        session_key: str,
+        kind: str,
+        message_id: str | None = None,
+    ) -> str | None:
+        """The chat of the newest capability under this key or alias, also of one that has ended."""
+        if any("\x00" in text for text in (session_key, kind, message_id) if text):
+            return None
+        keys = lookup_keys(session_key)
+        where = [
+            vault.c.tenant == principal.tenant,
+            vault.c.instance == principal.instance,
+            vault.c.session_key.in_(keys) | vault.c.alias.in_(keys),
+            vault.c.kind == kind,
+        ]
+        if message_id is not None:
+            where.append(vault.c.message_id == message_id)
+        newest = (
+            select(vault.c.chat_id)
+            .where(*where)
+            .order_by(vault.c.created_at.desc(), vault.c.id.desc())
+            .limit(1)
+        )
+        return await self._store.read(lambda connection: connection.execute(newest).scalar())
+
     async def purge(self) -> int:
         """Delete what has expired; how many entries that were."""
         now = self._now()

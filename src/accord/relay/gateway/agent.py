@@ -282,6 +282,7 @@ class Turn:
         self._limits = limits
         self._interrupt = interrupt
         self._id = delivery.turn
+        self._key = delivery.turn_key
         self._asked: Counter[str] = Counter()
 
     def cancel(self) -> None:
@@ -429,11 +430,19 @@ class Turn:
             return None
         try:
             told = [write_action(action), place.platform, place.bot_id]
-            digest = hashlib.sha256(canonical.encode(told)).hexdigest()[:24]
+            digest = _action_digest(canonical.encode(told), self._key)
         except canonical.CanonicalError:
             return None  # it cannot be sent
         self._asked[digest] += 1
         return f"{self._id}-{digest}-{self._asked[digest]}"
+
+
+def _action_digest(action: bytes, key: bytes | None) -> str:
+    """24 hexadecimal digits from which nobody without the key can guess what was written."""
+    if key is None:
+        # A turn that an older version has begun: its actions keep their ids.
+        return hashlib.sha256(action).hexdigest()[:24]
+    return hashlib.blake2b(action, key=key, digest_size=12).hexdigest()
 
 
 Agent = Callable[[Turn], AsyncIterator[str] | Awaitable[str | None]]

@@ -405,6 +405,16 @@ class RelayGateway:
         """
         return await self._host.requests.outcome(request_id)
 
+    @property
+    def outbox_waiting(self) -> int:
+        """How many stored actions have not ended."""
+        return self._host.requests.waiting
+
+    @property
+    def outbox_oldest_seconds(self) -> float:
+        """How long the oldest of them has waited."""
+        return self._host.requests.oldest_seconds
+
     async def interrupt(self, session_key: str, reason: str | None = None) -> bool:
         """Ask to stop a session's turn, wherever it runs; False if not connected."""
         if self._link is None:

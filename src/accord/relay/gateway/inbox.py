@@ -24,19 +24,19 @@ from sqlalchemy import (
     BigInteger,
     Column,
     Connection,
-    Delete,
     Index,
     Integer,
+    LargeBinary,
     MetaData,
     Row,
     Table,
     Text,
     Update,
     bindparam,
-    delete,
     insert,
     or_,
     select,
+    true,
     update,
 )
 
@@ -45,6 +45,7 @@ from accord.kernel.clock import Clock
 from accord.kernel.identifiers import Trace
 from accord.relay.errors import Code, RelayError
 from accord.relay.gateway.limits import GatewayLimits
+from accord.relay.gateway.retention import GatewayRetention, passes_table
 from accord.relay.rules.connection import backoff
 from accord.relay.rules.messages import MessageEvent
 from accord.storage import Schema, Store, StoreError, open_store
@@ -66,8 +67,10 @@ events = Table(
     Column("body", Text),
     Column("attempts", Integer, nullable=False),
     Column("taken_at", BigInteger, nullable=False),
-    # A random name, by which the actions of its turn are known in every attempt.
+    # A random name, by which the actions of its turn are known in every attempt, and a random key
+    # of the digests in their ids, which goes with the body.
     Column("turn", Text),
+    Column("turn_key", LargeBinary(32)),
 )
 Index("events_by_time", events.c.taken_at)
 _is_unfinished = events.c.body.is_not(None)
@@ -87,7 +90,7 @@ actions = Table(
     Column("number", BigInteger().with_variant(Integer, "sqlite"), primary_key=True),
     Column("request_id", Text, nullable=False, unique=True),
     Column("lane", Text, nullable=False),
-    # The frame as it is sent; null once it has ended.
+    # The frame as it is sent; null once it has succeeded, or an operator has dropped it.
     Column("line", Text),
     Column("created_at", BigInteger, nullable=False),
     Column("written_at", BigInteger),
@@ -99,6 +102,8 @@ actions = Table(
 Index("actions_by_end", actions.c.ended_at)
 _is_waiting = actions.c.ended_at.is_(None)
 Index("actions_waiting", actions.c.number, sqlite_where=_is_waiting, postgresql_where=_is_waiting)
+
+retention_passes = passes_table(_metadata)
 
 INBOX_SCHEMA: Final = Schema("gateway", _metadata, Path(__file__).parent / "migrations")
 
@@ -136,6 +141,8 @@ class ReceivedEvent:
     trace: Trace | None = None
     # By what the actions of its turn are known in every attempt; None where nothing is stored.
     turn: str | None = field(default=None, compare=False)
+    # The key of the digests in their ids; None for a turn that was stored by an older version.
+    turn_key: bytes | None = field(default=None, compare=False, repr=False)
 
     @property
     def message(self) -> str | None:
@@ -241,6 +248,8 @@ async def open_memory_inbox(room: int = _LIMITS.waiting) -> AsyncIterator[OpenIn
 
 # Far below the number of parameters that either engine takes in one statement.
 _BATCH: Final = 500
+# Of the random key of a turn.
+KEY_BYTES: Final = 32
 _PRUNE_EVERY: Final = 1000
 
 _KNOWN: Final = select(events.c.buffer_id, events.c.message).where(
@@ -257,11 +266,8 @@ _BEGIN: Final = (
     .returning(events)
 )
 _WANTED: Final = update(events).where(events.c.number == bindparam("wanted"))
-_FINISH: Final = _WANTED.values(body=None)
+_FINISH: Final = _WANTED.values(body=None, turn_key=None)
 _PUT_BACK: Final = _WANTED.values(attempts=events.c.attempts - 1)
-_PRUNE: Final = delete(events).where(
-    events.c.taken_at < bindparam("oldest"), events.c.body.is_(None)
-)
 _UNFINISHED: Final = (
     select(events.c.number, events.c.session_key)
     .where(events.c.body.is_not(None))
@@ -279,12 +285,16 @@ class StoredInbox:
         new_id: Callable[[], str] = lambda: uuid4().hex,
         *,
         keep: float = _LIMITS.keep,
+        downtime: float = _LIMITS.downtime,
+        new_key: Callable[[], bytes] = lambda: os.urandom(KEY_BYTES),
     ) -> None:
         self.store = store
-        # For how many seconds it is remembered what was finished.
-        self.keep = keep
+        # Finished events and ended actions are remembered for `keep` seconds.
+        ended = ((events.c.taken_at, events.c.body.is_(None)), (actions.c.ended_at, true()))
+        self.retention = GatewayRetention(store, clock, retention_passes, ended, keep, downtime)
         self._clock = clock
         self._new_id = new_id
+        self._new_key = new_key
         self._taken = 0
 
     async def take(self, deliveries: Sequence[ReceivedEvent]) -> list[int | None]:
@@ -293,7 +303,7 @@ class StoredInbox:
         numbers: list[int | None] = []
         for start in range(0, len(deliveries), _BATCH):
             part = deliveries[start : start + _BATCH]
-            turns = [self._new_id() for _ in part]
+            turns = [(self._new_id(), self._new_key()) for _ in part]
             numbers += await self.store.write(partial(_take, deliveries=part, now=now, turns=turns))
         self._taken += len(deliveries)
         if self._taken >= _PRUNE_EVERY:
@@ -322,9 +332,9 @@ class StoredInbox:
 
     async def prune(self) -> None:
         """Delete what was finished so long ago that no connector can deliver it again."""
-        await self._change(_PRUNE, oldest=int((self._clock.now() - self.keep) * 1000))
+        await self.retention.prune()
 
-    async def _change(self, statement: Update | Delete, **values: int) -> None:
+    async def _change(self, statement: Update, **values: int) -> None:
         def run(connection: Connection) -> None:
             connection.execute(statement, values)
 
@@ -333,11 +343,16 @@ class StoredInbox:
 
 @asynccontextmanager
 async def open_stored_inbox(
-    where: str | os.PathLike[str], clock: Clock, *, keep: float = _LIMITS.keep
+    where: str | os.PathLike[str],
+    clock: Clock,
+    *,
+    keep: float = _LIMITS.keep,
+    downtime: float = _LIMITS.downtime,
 ) -> AsyncIterator[OpenInbox]:
     """Open the inbox in a folder, or in a database by its `postgresql://` URL.
 
-    For `keep` seconds it is remembered what was finished.
+    For `keep` seconds it is remembered what was finished; a process that did not run for more than
+    `downtime` seconds suspects its clock, and forgets nothing until somebody confirms it.
 
     Raises:
         RelayError: Another process holds it.
@@ -346,7 +361,7 @@ async def open_stored_inbox(
     text = os.fspath(where)
     with nullcontext() if "://" in text else _folder_lock(Path(text)):
         async with open_store(text, INBOX_SCHEMA) as store:
-            inbox = StoredInbox(store, clock, keep=keep)
+            inbox = StoredInbox(store, clock, keep=keep, downtime=downtime)
             await inbox.prune()
             yield inbox
 
@@ -379,7 +394,10 @@ def _folder_lock(folder: Path) -> Iterator[None]:
 
 
 def _take(
-    connection: Connection, deliveries: Sequence[ReceivedEvent], now: int, turns: Sequence[str]
+    connection: Connection,
+    deliveries: Sequence[ReceivedEvent],
+    now: int,
+    turns: Sequence[tuple[str, bytes]],
 ) -> list[int | None]:
     names = [(delivery.buffer_id, delivery.message) for delivery in deliveries]
     wanted = {
@@ -389,7 +407,9 @@ def _take(
     known = {name for row in connection.execute(_KNOWN, wanted) for name in _tagged(*row)}
     rows: list[dict[str, Any]] = []
     is_new: list[bool] = []
-    for delivery, turn, (buffer_id, message) in zip(deliveries, turns, names, strict=True):
+    for delivery, (turn, turn_key), (buffer_id, message) in zip(
+        deliveries, turns, names, strict=True
+    ):
         own = _tagged(buffer_id, message)
         is_new.append(known.isdisjoint(own))
         if is_new[-1]:
@@ -403,6 +423,7 @@ def _take(
                     "attempts": 0,
                     "taken_at": now,
                     "turn": turn,
+                    "turn_key": turn_key,
                 }
             )
     numbers = iter(connection.execute(_INSERT, rows).scalars().all() if rows else ())
@@ -426,4 +447,5 @@ def _read_event(row: Row[Any]) -> ReceivedEvent:
         # Events stored by an older version have none.
         identifiers.parse_traceparent(kept.get("traceparent")),
         row.turn,
+        row.turn_key,
     )

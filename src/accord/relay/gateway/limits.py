@@ -69,6 +69,11 @@ class GatewayLimits(Section):
         8 * 86_400.0,
         "how long it is remembered what was handled; longer than a connector keeps events",
     )
+    downtime: float = _seconds(
+        7 * 86_400.0,
+        "how long a gateway may have been off or asleep before its clock is suspected: then "
+        "nothing is deleted until `accord relay gateway retention confirm`",
+    )
     pending_outbound: int = _count(32, "how many actions are in progress at once")
     outbox: float = _seconds(86_400.0, "how long a stored action is tried")
     outbox_rows: int = _count(1000, "how many stored actions may wait")

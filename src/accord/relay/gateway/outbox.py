@@ -10,7 +10,7 @@ next socket for as long as its agent waits.
 import asyncio
 import random
 from collections import Counter, deque
-from collections.abc import Callable, Coroutine
+from collections.abc import Callable, Coroutine, Sequence
 from dataclasses import dataclass, field, replace
 from functools import partial
 from typing import Any, Final, Self
@@ -18,12 +18,14 @@ from typing import Any, Final, Self
 import orjson
 import structlog
 from cachetools import LRUCache
-from sqlalchemy import Connection, Row, delete, insert, select, update
+from sqlalchemy import Connection, Row, delete, func, insert, select, update
 
 from accord.kernel import canonical
 from accord.kernel.clock import Clock, SystemClock
-from accord.relay.gateway.inbox import ReceivedEvent, actions, retry_store
+from accord.relay.errors import Code, RelayError
+from accord.relay.gateway.inbox import ReceivedEvent, StoredInbox, actions, retry_store
 from accord.relay.gateway.limits import GatewayLimits
+from accord.relay.gateway.retention import GatewayRetention
 from accord.relay.gateway.socket import ConnectorSocket, SocketClosed
 from accord.relay.rules.connection import backoff
 from accord.relay.rules.egress import (
@@ -112,6 +114,30 @@ class StoredAction:
 
 
 @dataclass(frozen=True, slots=True)
+class OutboxEntry:
+    """An action in a gateway's outbox without its content; times in milliseconds."""
+
+    number: int
+    request_id: str
+    platform: str | None
+    lane: str
+    op: str
+    state: str
+    created_at: int
+    ended_at: int | None
+    error: str | None
+
+
+@dataclass(frozen=True, slots=True)
+class OutboxBacklog:
+    """How many actions wait, how long the oldest has waited, and how many failed and are kept."""
+
+    rows: int = 0
+    oldest_seconds: float = 0.0
+    failed: int = 0
+
+
+@dataclass(frozen=True, slots=True)
 class StoredActions:
     """The stored actions of one gateway. Every method may raise StoreError."""
 
@@ -130,6 +156,25 @@ class StoredActions:
         """The action with this id."""
         return await self.store.read(lambda c: _find(c, request_id))
 
+    async def list_entries(self, limit: int, *, dead: bool | None = None) -> list[OutboxEntry]:
+        """What waits in its order, then what failed, the newest first; or one of both."""
+        return await self.store.read(lambda c: _list(c, limit, dead))
+
+    async def backlog(self, now: float) -> OutboxBacklog:
+        """How much waits and how long, and how much failed."""
+        return await self.store.read(lambda c: _backlog(c, now))
+
+    async def retry(self, numbers: Sequence[int], now: float, new_id: Callable[[], str]) -> int:
+        """Let the next process send actions again as new ones; how many there were.
+
+        One that failed gets another id, since the connector remembers how the old one ended.
+        """
+        return await self.store.write(partial(_retry, numbers=numbers, now=now, new_id=new_id))
+
+    async def drop(self, numbers: Sequence[int], now: float) -> int:
+        """Give up what waits, and forget the words of what failed; how many there were."""
+        return await self.store.write(partial(_drop, numbers=numbers, now=now))
+
     async def change(self, request_id: str, **values: Any) -> None:
         """Change columns of an action."""
         await self._run(update(actions).where(_is(request_id)).values(**values))
@@ -138,15 +183,101 @@ class StoredActions:
         """Forget an action."""
         await self._run(delete(actions).where(_is(request_id)))
 
-    async def prune(self, oldest: int) -> None:
-        """Delete what ended before."""
-        await self._run(delete(actions).where(actions.c.ended_at < oldest))
-
     async def _run(self, statement: Any) -> None:
         def run(connection: Connection) -> None:
             connection.execute(statement)
 
         await self.store.write(run)
+
+
+_is_waiting = actions.c.ended_at.is_(None)
+_has_failed = actions.c.ended_at.is_not(None) & actions.c.line.is_not(None)
+_DROPPED: Final = "the operator has dropped it"
+
+
+def _list(connection: Connection, limit: int, dead: bool | None) -> list[OutboxEntry]:
+    found: list[OutboxEntry] = []
+    for is_dead in (False, True) if dead is None else (dead,):
+        order = actions.c.ended_at.desc() if is_dead else actions.c.number
+        query = select(actions).where(_has_failed if is_dead else _is_waiting).order_by(order)
+        found += [_entry(row) for row in connection.execute(query.limit(limit - len(found)))]
+    return found
+
+
+def _entry(row: Row[Any]) -> OutboxEntry:
+    asked = orjson.loads(row.line)
+    result = None if row.result is None else Result.from_dict(orjson.loads(row.result))
+    if result is not None:
+        outcome = result.outcome or Outcome.PERMANENT
+        state = "unknown" if outcome is Outcome.UNKNOWN else "failed"
+    elif row.taken_at is not None:
+        state = "queued by the connector"
+    else:
+        state = "waiting" if row.written_at is None else "sent, not answered"
+    return OutboxEntry(
+        row.number,
+        row.request_id,
+        asked.get("platform"),
+        row.lane,
+        asked["action"]["op"],
+        state,
+        row.created_at,
+        row.ended_at,
+        None if result is None else result.error,
+    )
+
+
+def _backlog(connection: Connection, now: float) -> OutboxBacklog:
+    query = select(func.count(), func.min(actions.c.created_at)).where(_is_waiting)
+    rows, oldest = connection.execute(query).one()
+    failed = connection.execute(select(func.count()).where(_has_failed)).scalar_one()
+    return OutboxBacklog(rows, 0.0 if oldest is None else max(0.0, now - oldest / 1000), failed)
+
+
+def _retry(
+    connection: Connection, numbers: Sequence[int], now: float, new_id: Callable[[], str]
+) -> int:
+    millis = int(now * 1000)
+    chosen = _chosen(connection, numbers)
+    for row in chosen:
+        this = actions.c.number == row.number
+        if row.ended_at is None:
+            values: dict[str, Any] = {"created_at": millis, "written_at": None, "taken_at": None}
+            connection.execute(update(actions).where(this).values(**values))
+            continue
+        asked = orjson.loads(row.line)
+        asked["requestId"] = name = new_id()
+        line = orjson.dumps(asked).decode() + "\n"
+        connection.execute(update(actions).where(this).values(line=None))
+        values = {"request_id": name, "lane": row.lane, "line": line, "created_at": millis}
+        connection.execute(insert(actions).values(**values))
+    return len(chosen)
+
+
+def _drop(connection: Connection, numbers: Sequence[int], now: float) -> int:
+    chosen = _chosen(connection, numbers)
+    for row in chosen:
+        values: dict[str, Any] = {"line": None}
+        if row.ended_at is None:
+            is_doubtful = row.written_at is not None or row.taken_at is not None
+            outcome = Outcome.UNKNOWN if is_doubtful else Outcome.PERMANENT
+            result = Result(False, error=_DROPPED, outcome=outcome)
+            values |= {"result": orjson.dumps(result.to_dict()).decode()}
+            values |= {"ended_at": int(now * 1000)}
+        connection.execute(update(actions).where(actions.c.number == row.number).values(**values))
+    return len(chosen)
+
+
+def _chosen(connection: Connection, numbers: Sequence[int]) -> Sequence[Row[Any]]:
+    query = select(actions).where(actions.c.number.in_(list(numbers)), _is_waiting | _has_failed)
+    rows = connection.execute(query.order_by(actions.c.number)).all()
+    if missing := sorted(set(numbers) - {row.number for row in rows}):
+        raise RelayError(
+            Code.NOT_FOUND,
+            f"there is no action {missing[0]} in the gateway's outbox",
+            mend="`accord relay gateway outbox list` shows them",
+        )
+    return rows
 
 
 def _is(request_id: str) -> Any:
@@ -250,6 +381,7 @@ class Requests:
         self._link: ConnectorSocket | None = None
         self._is_linked = asyncio.Event()
         self._stored: StoredActions | None = None
+        self._retention: GatewayRetention | None = None
         self._entries: dict[str, _Entry] = {}
         self._lanes: dict[str, deque[_Entry]] = {}
         self._taken: dict[str, deque[_Entry]] = {}
@@ -269,16 +401,22 @@ class Requests:
         """How many stored actions have not ended."""
         return len(self._entries)
 
-    async def open(self, store: Store | None) -> None:
-        """Store actions from now on, and go on with what an earlier process left.
+    @property
+    def oldest_seconds(self) -> float:
+        """How long the oldest of them has waited."""
+        waited = (self._now(each) - each.created_at for each in self._entries.values())
+        return max(waited, default=0.0)
+
+    async def open(self, inbox: StoredInbox | None) -> None:
+        """Store actions beside an inbox from now on, and go on with what an earlier process left.
 
         Raises:
             StoreError: The store cannot be read.
         """
-        if store is None:
+        if inbox is None:
             return
-        self._stored = stored = StoredActions(store)
-        await stored.prune(self._oldest())
+        self._stored = stored = StoredActions(inbox.store)
+        self._retention = inbox.retention
         for each in await stored.waiting():
             entry = self._entry(each.request_id, each.lane, each.line, each.created_at / 1000)
             entry.is_promised = True
@@ -641,10 +779,6 @@ class Requests:
         wall, steady = entry.since
         return max(self._clock.now(), wall + self._clock.monotonic() - steady)
 
-    def _oldest(self) -> int:
-        """The time of the oldest end that is kept, so that a turn that is run again finds it."""
-        return int((self._clock.now() - self._limits.keep) * 1000)
-
     def _take(self, entry: _Entry, answer: Result) -> None:
         """The connector has queued an action."""
         assert self._stored is not None
@@ -660,14 +794,16 @@ class Requests:
         assert self._stored is not None
         self._entries.pop(entry.request_id, None)
         written = orjson.dumps(result.to_dict()).decode()
-        values = {"result": written, "line": None, "ended_at": int(self._clock.now() * 1000)}
+        values: dict[str, Any] = {"result": written, "ended_at": int(self._clock.now() * 1000)}
+        if result.success:
+            values["line"] = None  # what failed can be asked for again by an operator
         # Not waited for: without it, the connector is asked again.
         change = partial(self._stored.change, entry.request_id, **values)
         self._write(change, "record the end of an action")
         self._ends += 1
         if self._ends % _PRUNE_EVERY == 0:
-            prune = partial(self._stored.prune, self._oldest())
-            self._write(prune, "forget old actions")
+            assert self._retention is not None
+            self._write(self._retention.prune, "forget old actions")
         result = replace(result, request_id=entry.request_id)
         if not entry.told.done():
             entry.told.set_result(result)

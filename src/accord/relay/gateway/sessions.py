@@ -304,7 +304,7 @@ class AgentHost:
         settings = self._settings
         self._inbox = inbox
         self._left = await inbox.unfinished()
-        await self.requests.open(inbox.store if isinstance(inbox, StoredInbox) else None)
+        await self.requests.open(inbox if isinstance(inbox, StoredInbox) else None)
         self._sessions = Sessions(self._run, self._ended, settings.limits.turns)
         self._intake = Intake(inbox, self._sessions, self._chats, settings, self._counts)
 

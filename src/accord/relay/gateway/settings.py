@@ -145,7 +145,7 @@ class GatewaySettings:
             limits = self.limits
             if where == "memory":
                 return open_memory_inbox(limits.waiting)
-            return open_stored_inbox(where, clock, keep=limits.keep)
+            return open_stored_inbox(where, clock, keep=limits.keep, downtime=limits.downtime)
         return where
 
 

@@ -19,6 +19,7 @@ from starlette.responses import JSONResponse, Response
 from starlette.routing import Route
 
 from accord.kernel import canonical
+from accord.kernel.clock import Clock
 from accord.relay.connector.platform import PlatformContext
 from accord.relay.errors import Code, RelayError
 from accord.relay.platforms.settings import DEFAULT_LIMITS, PlatformLimits
@@ -398,15 +399,81 @@ class RewritingTransport(httpx.AsyncBaseTransport):
         await self._inner.aclose()
 
 
+_MOST_PAUSES: Final = 10_000
+
+
+class Pauses:
+    """Kinds of requests of which a service takes no more for a while.
+
+    A request in that time would be refused, and may make the time longer, so none is sent: neither
+    by this connector nor by the bot's others, which are told.
+    """
+
+    def __init__(self, clock: Clock) -> None:
+        self._clock = clock
+        self._until: dict[str, float] = {}
+        # The connector, once the platform is bound to it.
+        self.context: PlatformContext | None = None
+
+    def note(self, what: str, seconds: float) -> None:
+        """The service takes no more requests of a kind for some time."""
+        self.hold(what, seconds)
+        if self.context is not None:
+            self.context.paused(what, seconds)
+
+    def hold(self, what: str, seconds: float) -> None:
+        """Send none of a kind for some time, as another connector was told."""
+        if len(self._until) >= _MOST_PAUSES:
+            self._until.clear()
+        until = self._clock.monotonic() + seconds
+        self._until[what] = max(until, self._until.get(what, until))
+
+    def left(self, what: str) -> float:
+        """For how many seconds no request of a kind should be sent."""
+        left = self._until.get(what, 0.0) - self._clock.monotonic()
+        if left <= 0:
+            self._until.pop(what, None)
+            return 0.0
+        return left
+
+    async def keep(self, what: str, name: str, send: Callable[[], Awaitable[R]]) -> R:
+        """Send a request of a kind to the service of this name, and note a rate limit.
+
+        Raises:
+            RateLimitedError: It was not sent, since the service takes none now.
+        """
+        if left := self.left(what):
+            raise RateLimitedError(f"{name} has too many requests at the moment", left)
+        try:
+            answer = await send()
+        except RateLimitedError as error:
+            self.note(what, error.retry_after)
+            raise
+        if isinstance(answer, Result) and not answer.success and answer.retry_after is not None:
+            self.note(what, answer.retry_after)
+        return answer
+
+
+_SENDING: Final = "send"
+
+
 class HookedPlatform:
     """What platforms by webhook share; their chats are direct unless they say otherwise."""
 
     context: PlatformContext | None = None
     _is_refused = False
 
+    def __init__(self, service: str, clock: Clock) -> None:
+        self._service_name = service
+        self._pauses = Pauses(clock)
+
     def bind(self, context: PlatformContext) -> None:
-        """Set the connector, for requests to this process."""
-        self.context = context
+        """Set the connector, for requests to this process and for rate limits."""
+        self.context = self._pauses.context = context
+
+    def pause(self, what: str, seconds: float) -> None:
+        """Send nothing for some time, as another connector of this bot was told."""
+        self._pauses.hold(what, seconds)
 
     async def can_view(self, user_id: str, scope_id: str | None, channel_id: str) -> bool | None:
         """Whether it is the user's own chat."""
@@ -416,10 +483,13 @@ class HookedPlatform:
         """False: nobody manages a direct chat."""
         return False
 
-    async def _deliver(self, sending: Awaitable[Result]) -> Result:
-        """The result of an action; refused credentials are also reported to the connector."""
+    async def _deliver(self, send: Callable[[], Awaitable[Result]]) -> Result:
+        """The result of an action; refused credentials are also reported to the connector.
+
+        Nothing is sent while the service takes no more requests.
+        """
         try:
-            result = await sending
+            result = await self._pauses.keep(_SENDING, self._service_name, send)
         except RelayError as error:
             if error.code is Code.UNAUTHORIZED and self.context is not None:
                 self._is_refused = True

@@ -22,6 +22,7 @@ from accord.kernel.clock import Clock
 from accord.relay.errors import Code, RelayError
 from accord.relay.platforms.base import (
     HttpService,
+    Pauses,
     RateLimitedError,
     ServiceResponse,
     UnansweredError,
@@ -38,6 +39,8 @@ from accord.relay.rules.members import Payload
 CLIENT: Final = "/_matrix/client/v3"
 
 _NAME: Final = "the Matrix homeserver"
+# The kind of request whose rate limits the bot's connectors tell each other.
+_SENDING: Final = "send"
 _REVOKED: Final = ("M_UNKNOWN_TOKEN", "M_MISSING_TOKEN", "M_USER_DEACTIVATED", "M_USER_LOCKED")
 _CODES: Final[Mapping[int, Code]] = {
     400: Code.BAD_REQUEST,
@@ -70,9 +73,11 @@ class Homeserver:
         settings: MatrixSettings,
         token: SecretStr,
         limits: PlatformLimits,
+        clock: Clock,
     ) -> None:
         self.settings = settings
         self.limits = limits
+        self.pauses = Pauses(clock)
         # A sync may take long: only the timeouts of each request apply.
         self._service = HttpService(_NAME, client, limits, has_deadline=False)
         self._headers = {"authorization": f"Bearer {token.get_secret_value()}"}
@@ -135,10 +140,15 @@ class Homeserver:
     async def deliver(self, path: str, body: Mapping[str, Any]) -> Any:
         """Send something with a transaction id, once more if unanswered: it happens once.
 
+        Nothing is sent while the homeserver takes no more from this bot.
+
         Raises:
             RelayError: It was refused, or the homeserver cannot be reached.
             TimeoutError: The outcome is unknown.
         """
+        return await self.pauses.keep(_SENDING, _NAME, lambda: self._put(path, body))
+
+    async def _put(self, path: str, body: Mapping[str, Any]) -> Any:
         seconds = self.settings.send_seconds
         try:
             return await self.ask("PUT", path, body, seconds=seconds)
@@ -147,6 +157,8 @@ class Homeserver:
         try:
             return await self.ask("PUT", path, body, seconds=seconds)
         except RelayError as error:
+            if isinstance(error, RateLimitedError):
+                self.pauses.note(_SENDING, error.retry_after)
             # A refusal of the repetition says nothing of the request before it.
             raise TimeoutError(error.what) from None
 
@@ -165,14 +177,17 @@ class Homeserver:
 
 @asynccontextmanager
 async def open_homeserver(
-    settings: MatrixSettings, token: SecretStr, limits: PlatformLimits = DEFAULT_LIMITS
+    settings: MatrixSettings,
+    token: SecretStr,
+    clock: Clock,
+    limits: PlatformLimits = DEFAULT_LIMITS,
 ) -> AsyncIterator[Homeserver]:
     """Open a homeserver; nothing is sent yet."""
     limits = limits.of(settings)
     headers = {"content-type": "application/json", "user-agent": "accord"}
     address = settings.homeserver.rstrip("/")
     async with open_client(limits, base_url=address, headers=headers) as client:
-        yield Homeserver(client, settings, token, limits)
+        yield Homeserver(client, settings, token, limits, clock)
 
 
 def _refusal(reply: ServiceResponse) -> RelayError:

@@ -92,7 +92,8 @@ class MatrixPlatform:
         return DESCRIPTOR
 
     def bind(self, context: PlatformContext) -> None:
-        """Set the connector, for transactions."""
+        """Set the connector, for transactions and rate limits."""
+        self._homeserver.pauses.context = context
         if self._service is not None:
             self._service.context = context
 
@@ -152,6 +153,10 @@ class MatrixPlatform:
             return None
         return is_member and room.scope == scope_id and room.may_manage(user_id)
 
+    def pause(self, what: str, seconds: float) -> None:
+        """Send nothing for some time, as another connector of this bot was told."""
+        self._homeserver.pauses.hold(what, seconds)
+
     async def _put(self, place: MatrixChat, key: str, content: dict[str, Any]) -> Result:
         path = room_path(place.room, "send", MESSAGE, key)
         await self._rooms.require_unencrypted(place.room)
@@ -192,5 +197,5 @@ async def open_matrix(
     hs_token = None
     if settings.mode == "appservice":
         hs_token = resolve_secret(settings.hs_token, settings.hs_token_file, "hs_token")
-    async with open_homeserver(settings, token, limits) as homeserver:
+    async with open_homeserver(settings, token, clock, limits) as homeserver:
         yield MatrixPlatform(settings, homeserver, clock, hs_token)

@@ -234,8 +234,14 @@ class SmsPlatform(base.HookedPlatform):
     idempotent = False
 
     def __init__(
-        self, settings: SmsSettings, token: SecretStr, api: TwilioApi, public_url: str
+        self,
+        settings: SmsSettings,
+        token: SecretStr,
+        api: TwilioApi,
+        public_url: str,
+        clock: Clock,
     ) -> None:
+        super().__init__(api.service.name, clock)
         self.counts: Counter[str] = Counter()
         self._settings = settings
         self._limits = api.service.limits
@@ -287,7 +293,7 @@ class SmsPlatform(base.HookedPlatform):
             "Body": text,
             "StatusCallback": self._status_url,
         }
-        result = await self._deliver(self._api.send(form))
+        result = await self._deliver(lambda: self._api.send(form))
         if result.success:
             self.counts["sent"] += 1
             self.counts["segments"] += segments(text).count
@@ -358,4 +364,4 @@ async def open_sms(
     limits = limits.of(settings)
     async with base.open_client(limits, auth=auth) as client:
         api = TwilioApi(HttpService("Twilio", client, limits), account)
-        yield SmsPlatform(settings, token, api, public_url)
+        yield SmsPlatform(settings, token, api, public_url, clock)

@@ -17,7 +17,7 @@ from starlette.routing import BaseRoute
 from accord.kernel.clock import Clock
 from accord.relay.connector.platform import PlatformContext
 from accord.relay.errors import Code, RelayError
-from accord.relay.platforms.base import failed_result, retry_limited
+from accord.relay.platforms.base import Pauses, failed_result, retry_limited
 from accord.relay.platforms.commands import CommandMenu, CommandPublisher
 from accord.relay.platforms.settings import (
     DEFAULT_LIMITS,
@@ -62,7 +62,6 @@ _LONGEST: Final = 256
 _log = structlog.stdlib.get_logger(__name__)
 # One draft in a chat at a time: each takes the place of the one before.
 _DRAFT: Final = 1
-_MOST_SILENCES: Final = 10_000
 _UNREADABLE: Final = ("can't parse entities", "text is empty", "text must be non-empty")
 _UNCHANGED: Final = "message is not modified"
 _TYPES: Final = frozenset({"private", "group", "supergroup", "channel"})
@@ -127,10 +126,7 @@ class TelegramSender:
     def __init__(self, api: BotApi, topics: RecentTopics, clock: Clock) -> None:
         self._api = api
         self._topics = topics
-        self._clock = clock
-        self._silent_until: dict[tuple[str, str], float] = {}
-        # The connector, once the platform is bound to it.
-        self.context: PlatformContext | None = None
+        self.pauses = Pauses(clock)
 
     async def perform(self, action: Action) -> Result:
         """Perform an action; raises TimeoutError if its outcome is unknown."""
@@ -194,37 +190,17 @@ class TelegramSender:
 
     async def _call(self, chat_id: str, method: str, asked: Mapping[str, Any]) -> TelegramResponse:
         """Call a method; after a short rate limit, once more."""
-        place = (chat_id, method)
-        if (silent := self._silence(place)) is not None:
-            return silent
+        what = f"{method} {chat_id}"
+        if left := self.pauses.left(what):
+            return TelegramResponse(False, code=429, retry_after=int(left) + 1)
         answer = await retry_limited(
             lambda: self._api.call(method, asked),
             lambda answer: answer.retry_after,
             self._api.limits,
         )
         if answer.retry_after is not None:
-            self._be_silent(place, answer.retry_after)
-            if self.context is not None:
-                self.context.paused(f"{method} {chat_id}", answer.retry_after)
+            self.pauses.note(what, answer.retry_after)
         return answer
-
-    def pause(self, what: str, seconds: float) -> None:
-        """Be silent, as another connector was told to be."""
-        method, _, chat_id = what.partition(" ")
-        self._be_silent((chat_id, method), seconds)
-
-    def _be_silent(self, place: tuple[str, str], seconds: float) -> None:
-        if len(self._silent_until) >= _MOST_SILENCES:
-            self._silent_until.clear()
-        self._silent_until[place] = self._clock.monotonic() + seconds
-
-    def _silence(self, place: tuple[str, str]) -> TelegramResponse | None:
-        """The refusal of a call within a rate limit: calling would make the limit longer."""
-        left = self._silent_until.get(place, 0.0) - self._clock.monotonic()
-        if left <= 0:
-            self._silent_until.pop(place, None)
-            return None
-        return TelegramResponse(False, code=429, retry_after=int(left) + 1)
 
 
 def numeric_id(name: str | None) -> int | None:
@@ -329,7 +305,7 @@ class TelegramPlatform:
 
     def bind(self, context: PlatformContext) -> None:
         """Set the connector, for webhooks and rate limits."""
-        self._context = self._sender.context = context
+        self._context = self._sender.pauses.context = context
 
     async def run(self, context: PlatformContext) -> None:
         """Listen until cancelled."""
@@ -366,7 +342,7 @@ class TelegramPlatform:
 
     def pause(self, what: str, seconds: float) -> None:
         """Be silent, as another connector of this bot was told to be."""
-        self._sender.pause(what, seconds)
+        self._sender.pauses.hold(what, seconds)
 
     async def _is_among(self, user_id: str, chat_id: str, statuses: frozenset[str]) -> bool | None:
         user, chat = numeric_id(user_id), numeric_id(chat_id)

@@ -210,6 +210,7 @@ class WebhookPlatform(base.HookedPlatform):
         clock: Clock,
         limits: PlatformLimits = DEFAULT_LIMITS,
     ) -> None:
+        super().__init__(_SERVICE, clock)
         self._settings = settings
         self._limits = limits
         self._hook = settings.name
@@ -271,7 +272,8 @@ class WebhookPlatform(base.HookedPlatform):
                 told |= {"text": self._text(content), "message_id": message_id}
             case Typing():
                 pass
-        return await self._deliver(self._receiver.post(told, idempotency_key))
+        receiver = self._receiver
+        return await self._deliver(lambda: receiver.post(told, idempotency_key))
 
     async def can_view(self, user_id: str, scope_id: str | None, channel_id: str) -> bool | None:
         """Whether the settings say so; there is nobody else who could know."""

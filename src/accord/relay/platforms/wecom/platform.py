@@ -284,6 +284,7 @@ class WecomPlatform(base.HookedPlatform):
     def __init__(
         self, settings: WecomSettings, crypt: BizMsgCrypt, api: WecomApi, clock: Clock
     ) -> None:
+        super().__init__(api.service.name, clock)
         self._corp_id = settings.corp_id
         self._limits = api.service.limits
         self._agent_id = settings.agent_id
@@ -331,7 +332,7 @@ class WecomPlatform(base.HookedPlatform):
             return _NO_CHAT
         text = {"content": plain_text(action.content)}
         message = {"touser": user, "agentid": self._agent_id, "msgtype": "text", "text": text}
-        return await self._deliver(self._api.send(message))
+        return await self._deliver(lambda: self._api.send(message))
 
     async def _called(self, request: Request) -> Response:
         if request.method != "POST":

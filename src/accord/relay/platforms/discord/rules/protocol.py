@@ -371,6 +371,9 @@ class RateLimits:
         method, _, rest = name.partition(" ")
         template, _, major = rest.partition(" ")
         route = ApiRoute(method, template, template, template, major)
+        known = self._buckets.get(self._key(route))
+        if known is not None and not known.remaining and known.reset_at > now + seconds:
+            return  # it is empty for longer
         self.note_refusal(route, seconds, now, everyone=name == _EVERYONE)
 
     def note_refusal(self, route: ApiRoute, seconds: float, now: float, *, everyone: bool) -> None:
