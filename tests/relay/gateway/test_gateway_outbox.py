@@ -39,18 +39,20 @@ class Home:
         self.connector.request_seconds = request_seconds
         self.disk = GatewayDisk()
         self.outcomes: list[Result] = []
+        self.on_outcome: Callable[[Result], None] = self.outcomes.append
+        self.store: GatewayDiskStore
 
     @asynccontextmanager
     async def running(
         self, agent: Any = echo, *, crash: bool = False, **limits: Any
     ) -> AsyncIterator[RelayGateway]:
         """Run a gateway; `crash` ends it without a last word."""
-        store = GatewayDiskStore(self.disk)
+        store = self.store = GatewayDiskStore(self.disk)
         settings = GatewaySettings(
             inbox=disk_inbox(store, self.clock),
             limits=GatewayLimits(**limits),
             apology=None,
-            on_outcome=self.outcomes.append,
+            on_outcome=self.on_outcome,
         )
         gateway = RelayGateway(
             "https://connector.example",
@@ -307,6 +309,38 @@ def test_what_cannot_be_sent_in_time_expires_with_a_reason() -> None:
             assert (await gateway.send("c1", "ho")).success
 
     play(scene)
+
+
+@pytest.mark.parametrize(
+    ("answer", "window", "outcome"),
+    [(None, None, Outcome.UNKNOWN), (NOT_NOW, OURS, Outcome.PERMANENT)],
+)
+def test_what_was_given_up_stays_so_when_the_gateway_crashes_while_it_tells(
+    answer: Result | None, window: float | None, outcome: Outcome
+) -> None:
+    async def scene(home: Home) -> None:
+        told: list[Result] = []
+
+        def crash(result: Result) -> None:
+            told.append(result)
+            home.store.dead = True
+
+        home.connector.answers = lambda _: answer
+        home.on_outcome = crash
+        async with home.running(crash=True, outbox=300.0) as gateway:
+            assert (await gateway.send("c1", "hi")).queued
+            await asyncio.sleep(2000)
+        assert len(home.waiting()) == 1  # the end was not stored
+        before = len(home.asked)
+        home.connector.answers = lambda _: Result(True, "m1")
+        home.on_outcome = told.append
+        async with home.running():
+            await asyncio.sleep(100)
+        assert [each.outcome for each in told] == [outcome, outcome]
+        assert told[0] == told[1]
+        assert (len(home.asked), home.waiting()) == (before, [])
+
+    play(scene, window)
 
 
 def test_a_connector_that_never_answers_leaves_nothing_stuck_or_lost() -> None:

@@ -262,7 +262,7 @@ def _drop(connection: Connection, numbers: Sequence[int], now: float) -> int:
             is_doubtful = row.written_at is not None or row.taken_at is not None
             outcome = Outcome.UNKNOWN if is_doubtful else Outcome.PERMANENT
             result = Result(False, error=_DROPPED, outcome=outcome)
-            values |= {"result": orjson.dumps(result.to_dict()).decode()}
+            values |= {"result": _written(result)}
             values |= {"ended_at": int(now * 1000)}
         connection.execute(update(actions).where(actions.c.number == row.number).values(**values))
     return len(chosen)
@@ -425,7 +425,9 @@ class Requests:
                 entry.written_at, entry.is_marked = each.written_at / 1000, True
                 entry.in_doubt = True
             self._entries[entry.request_id] = entry
-            if each.taken_at is not None:
+            if each.result is not None:
+                self._end(entry, each.result)  # an earlier process may not have told it
+            elif each.taken_at is not None:
                 self._follow(entry)
             else:
                 self._queue(entry)
@@ -664,7 +666,7 @@ class Requests:
             answer, entry.late = entry.late, None
             if answer is None:
                 if entry.in_doubt and not self._may_repeat(entry):
-                    self._end(entry, LOST)
+                    await self._give_up(entry, LOST)
                     return
                 answer = await self._send(entry)
             if answer is None:
@@ -676,8 +678,11 @@ class Requests:
                 self._take(entry, answer)
                 return
             decision = self._decide(entry, answer)
+            if decision.step in (OutboxStep.EXPIRED, OutboxStep.UNKNOWN):
+                await self._give_up(entry, _final(answer, decision))
+                return
             if decision.step is not OutboxStep.RETRY:
-                self._end(entry, _final(answer, decision))
+                self._end(entry, answer)
                 return
             self._counts["actions retried"] += 1
             if not entry.in_doubt:
@@ -729,7 +734,7 @@ class Requests:
             await self._is_linked.wait()
             if not self._may_repeat(entry):
                 # The connector may have forgotten it, and would do it again.
-                self._end(entry, LOST)
+                await self._give_up(entry, LOST)
                 queue.popleft()
                 continue
             async with self._followers:
@@ -789,12 +794,23 @@ class Requests:
         taken = partial(self._stored.change, taken_at=int(self._clock.now() * 1000))
         self._write(partial(taken, entry.request_id), "mark an action as taken")
 
+    async def _give_up(self, entry: _Entry, result: Result) -> None:
+        """End an action by a decision of this side.
+
+        It is stored before it is told: the connector might say something else if it was asked again
+        after a crash.
+        """
+        assert self._stored is not None
+        change = partial(self._stored.change, entry.request_id, result=_written(result))
+        await retry_store(change, "record why an action is given up")
+        self._end(entry, result)
+
     def _end(self, entry: _Entry, result: Result) -> None:
         """Record how an action ended, and tell whoever is to know."""
         assert self._stored is not None
         self._entries.pop(entry.request_id, None)
-        written = orjson.dumps(result.to_dict()).decode()
-        values: dict[str, Any] = {"result": written, "ended_at": int(self._clock.now() * 1000)}
+        ended_at = int(self._clock.now() * 1000)
+        values: dict[str, Any] = {"result": _written(result), "ended_at": ended_at}
         if result.success:
             values["line"] = None  # what failed can be asked for again by an operator
         # Not waited for: without it, the connector is asked again.
@@ -855,9 +871,11 @@ def _final(answer: Result, decision: OutboxDecision) -> Result:
     if decision.step is OutboxStep.EXPIRED:
         error = decision.sentence
         return replace(answer, error=error, outcome=Outcome.PERMANENT, retry_after=None)
-    if decision.step is OutboxStep.UNKNOWN:
-        return replace(answer, outcome=Outcome.UNKNOWN, retry_after=None)
-    return answer
+    return replace(answer, outcome=Outcome.UNKNOWN, retry_after=None)
+
+
+def _written(result: Result) -> str:
+    return orjson.dumps(result.to_dict()).decode()
 
 
 def _refused(why: str) -> Result:
