@@ -516,3 +516,31 @@ def test_frames_of_stored_actions_are_those_of_others() -> None:
         }
 
     play(scene)
+
+
+def test_what_waited_behind_another_is_repeated_when_its_answer_is_lost() -> None:
+    """That it was written after it was stored is no sign of a clock that was set back."""
+
+    async def scene(home: Home) -> None:
+        refusals, silences = [NOT_NOW] * 3, [None]
+
+        def answer(outbound: Outbound) -> Result | None:
+            if outbound.action.op != "send":
+                return Result(True)
+            if getattr(outbound.action, "content", "") == "first":
+                return refusals.pop() if refusals else Result(True, "m1")
+            return silences.pop() if silences else Result(True, "m2")
+
+        home.connector.answers = answer
+        async with home.running() as gateway:
+            first, second = await asyncio.gather(
+                gateway.send("c1", "first"), gateway.send("c1", "second")
+            )
+            assert first.success
+            assert second.request_id is not None
+            assert await gateway.outcome(second.request_id) == Result(
+                True, "m2", request_id=second.request_id
+            )
+        assert [each.action.content for each in home.asked][-2:] == ["second", "second"]
+
+    play(scene)

@@ -330,6 +330,8 @@ class _Entry:
     is_marked: bool = False
     # Whether an earlier request had no answer.
     in_doubt: bool = False
+    # Whether the clock was set back between that request and the start of this process.
+    was_set_back: bool = False
     is_taken: bool = False
     is_withdrawn: bool = False
     # Whether the agent was told that it is taken, and not how it ended.
@@ -424,6 +426,7 @@ class Requests:
             if each.written_at is not None:
                 entry.written_at, entry.is_marked = each.written_at / 1000, True
                 entry.in_doubt = True
+                entry.was_set_back = entry.written_at - entry.since[0] > _SET_BACK
             self._entries[entry.request_id] = entry
             if each.result is not None:
                 self._end(entry, each.result)  # an earlier process may not have told it
@@ -774,8 +777,8 @@ class Requests:
         """Until when the connector knows the request; None where that cannot be said."""
         if entry.written_at is None:
             return float("inf")
-        if entry.written_at - entry.since[0] > _SET_BACK:
-            return None  # the clock was set back before this process began
+        if entry.was_set_back:
+            return None
         told = None if self._link is None else self._link.request_seconds
         return entry.written_at + (self._limits.request_window if told is None else told)
 
