@@ -41,6 +41,7 @@ class Overview:
     drawn: CommunityMap | None = None
     has_lost: bool = False
     is_alone: bool = False
+    has_failed: bool = False
 
 
 async def show(visit: Visit) -> Response:
@@ -98,11 +99,14 @@ async def _overview(visit: Visit) -> Overview:
                 seen = replace(seen, drawn=drawn)
     except CommunityError as error:
         needs.append(Need(tr("The community cannot be seen"), why=str(error)))
+        seen = replace(seen, has_failed=True)
     return seen
 
 
 async def _steps(visit: Visit, seen: Overview) -> list[Step]:
     """The first steps, outside of the part that is loaded again."""
+    if seen.has_failed:
+        return []  # what has just failed after several tries would keep the page waiting again
     try:
         if seen.community is None:
             is_seen = seen.is_alone or (seen.has_lost and not seen.communities)
