@@ -200,6 +200,7 @@ async def test_all_replies_that_were_given_up_are_tried_again_from_home(relay: R
             shown = (await browser.get(page)).text
             assert re.search(r'name="reply" value="all">.*?Try all again', shown, re.DOTALL), page
             assert EVIL not in shown
+            assert "it may be seen twice" in shown, page
         done = await browser.send("agents/retry", {"reply": "all", "back": "home"})
         assert "3 replies will be tried again." in done.text
         assert "Replies that could not be sent" not in done.text

@@ -16,6 +16,7 @@ from accord.console.page import Visit
 from accord.console.sessions import PATH
 from accord.console.templates import MemberNames
 from accord.kernel.errors import AccordError
+from accord.relay.connector.outbox_store import RowState
 
 _LETTERS: Final = 100
 _MOST: Final = 5
@@ -90,6 +91,12 @@ async def relay_needs(visit: Visit) -> list[Need]:
         label = tr("Try again") if is_one else tr("Try all again")
         what = tr("Replies that could not be sent: {count}", count=_count(len(replies)))
         why = _reasons(each.error or each.state for each in replies)
+        if any(each.state == RowState.UNKNOWN.value for each in replies):
+            doubt = tr(
+                "A reply whose outcome is unknown may have been sent; tried again, it may be seen "
+                "twice."
+            )
+            why = f"{why}. {doubt}"
         again = (Settlement(label, f"{_AGENTS}/retry", chosen),)
         needs.append(Need(what, f"{_AGENTS}#replies", why, again))
     return needs
